@@ -262,6 +262,34 @@ func TestLinesBeside(t *testing.T) {
 	}
 }
 
+// TestDecideTour plays what docs/decide.md asks by curl. The permit that it gets is the one that it releases.
+func TestDecideTour(t *testing.T) {
+	const decidePage = "../../docs/decide.md"
+	for _, program := range []string{"sh", "curl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			needed.Without(t, program, err.Error())
+		}
+	}
+	b, dir := newBehind(t, "quotient.toml", "forward-auth"), t.TempDir()
+	b.decide(t, b.http)
+	played := func(line string) string {
+		shell := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(line, "localhost:8080", b.http))
+		shell.Dir = dir
+		out, err := shell.Output()
+		must(t, err)
+		return strings.ReplaceAll(string(out), "\r", "")
+	}
+	if got := played(blocks(t, decidePage, "sh")[0]); !strings.HasPrefix(got, "HTTP/1.1 200 OK\n") {
+		t.Errorf("the question is answered by\n%s", got)
+	}
+	typed, permit := commands(t, decidePage), regexp.MustCompile(`Quotient-Permit: [0-9a-f]{32}`)
+	given := permit.FindString(played(typed[0].line))
+	released := played(permit.ReplaceAllString(typed[1].line, given))
+	if given == "" || !permit.MatchString(typed[0].answer) || !strings.HasPrefix(released, typed[1].answer) {
+		t.Errorf("given %q, and released by\n%s", given, released)
+	}
+}
+
 // serves starts a server, and waits until it accepts connections.
 func serves(t *testing.T, dir, address string, args ...string) *kept.Process {
 	t.Helper()

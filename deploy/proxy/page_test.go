@@ -41,7 +41,7 @@ func read(t *testing.T, path string) string {
 // blocks returns the fenced blocks of a page in a language, in order.
 func blocks(t *testing.T, page, lang string) (found []string) {
 	t.Helper()
-	fence := regexp.MustCompile("(?ms)^```" + lang + "\n(.*?)^```$")
+	fence := regexp.MustCompile("(?ms)^ *```" + lang + "\n(.*?)^ *```$")
 	for _, m := range fence.FindAllStringSubmatch(read(t, page), -1) {
 		found = append(found, m[1])
 	}
@@ -52,7 +52,7 @@ func blocks(t *testing.T, page, lang string) (found []string) {
 }
 
 // TestFilesOfThePages checks that each file on the pages is a whole one that is well, but for the broken one,
-// whose errors TestCommandsOfThePage compares.
+// whose errors TestCommandsOfThePages compares.
 func TestFilesOfThePages(t *testing.T) {
 	for _, text := range slices.Concat(
 		blocks(t, page, "toml"), blocks(t, filePage, "toml"), blocks(t, leasesPage, "toml"),
@@ -74,8 +74,9 @@ type command struct{ line, answer string }
 // commands returns the lines of a page that a reader types, in order.
 func commands(t *testing.T, page string) (found []command) {
 	t.Helper()
-	for line := range strings.Lines(strings.Join(blocks(t, page, "console"), "")) {
-		if typed, ok := strings.CutPrefix(line, "$ "); ok {
+	text := strings.Join(blocks(t, page, "console"), "")
+	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", "")) {
+		if typed, ok := strings.CutPrefix(strings.TrimLeft(line, " "), "$ "); ok {
 			found = append(found, command{line: strings.TrimSpace(typed)})
 		} else {
 			found[len(found)-1].answer += line
@@ -464,7 +465,7 @@ func reload(t *testing.T, before, after file) error {
 	return c.Reload()
 }
 
-// folder is a directory with the files that the page's commands name: the first, and the broken one.
+// folder is a directory with the files that the pages' commands name: the first, and the broken one.
 func folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -482,21 +483,22 @@ func run(t *testing.T, dir string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestCommandsOfThePage checks that the program takes each command of the page, of the reference, of the command's
-// README, and of the files beside it. A proxy is not started: its flags are printed as a file, or the file that they name
-// is checked. Pods are none that answer.
-func TestCommandsOfThePage(t *testing.T) {
+// TestCommandsOfThePages checks that the program takes each command of the pages, of the command's README, and of the
+// files beside it. Nothing is started: flags are printed as a file, or the file that they name is checked. Pods are
+// none that answer.
+func TestCommandsOfThePages(t *testing.T) {
 	dir, seen := folder(t), 0
-	for _, c := range slices.Concat(
-		commands(t, page), commands(t, filePage), commands(t, "../../cmd/quotient/README.md"),
-	) {
-		// A server of leases would start.
-		if args, ours := strings.CutPrefix(c.line, "quotient "); ours && !strings.HasPrefix(args, "leases") {
-			seen++
-			checkCommand(t, dir, strings.Fields(args), c.answer)
+	for page, dir := range map[string]string{page: dir, filePage: dir, "../../cmd/quotient/README.md": dir,
+		besidePage: besideFolder, "../../docs/ratelimit.md": besideFolder} {
+		for _, c := range commands(t, page) {
+			// A server of leases would start.
+			if args, ours := strings.CutPrefix(c.line, "quotient "); ours && !strings.HasPrefix(args, "leases") {
+				seen++
+				checkCommand(t, dir, strings.Fields(strings.ReplaceAll(args, "'", "")), c.answer)
+			}
 		}
 	}
-	if least := 13; seen < least {
+	if least := 17; seen < least {
 		t.Errorf("%d commands, want %d at least", seen, least)
 	}
 	checkCommand(t, ".", []string{"proxy", "--config", "quotient.toml"}, "")
@@ -512,12 +514,12 @@ func TestCommandsOfThePage(t *testing.T) {
 // checkCommand runs one command, or what stands for it, and compares what it prints with what the page shows.
 func checkCommand(t *testing.T, dir string, args []string, want string) {
 	t.Helper()
-	shown := strings.Join(args, " ")
+	shown, starts := strings.Join(args, " "), args[0] == "proxy" || args[0] == "decide"
 	switch {
-	case args[0] == "proxy" && args[1] == "--config":
+	case starts && args[1] == "--config":
 		args = []string{"check", "--no-files", args[2]}
-	case args[0] == "proxy" && !strings.Contains(shown, "--print-config"):
-		args = append([]string{"proxy", "--print-config"}, args[1:]...)
+	case starts && !strings.Contains(shown, "--print-config"):
+		args = append([]string{args[0], "--print-config"}, args[1:]...)
 	case args[0] == "ctl": // what it asks is pods of the reader
 		args[1+slices.Index(args, "--pods")] = "http://" + free(t)
 		if out, err := run(t, dir, args...); err == nil || !strings.Contains(out, "no pod answers") {
@@ -530,7 +532,7 @@ func checkCommand(t *testing.T, dir string, args []string, want string) {
 		t.Errorf("quotient %s: %v: %s", shown, err, out)
 		return
 	}
-	if args[0] == "proxy" {
+	if starts && args[0] != "check" {
 		if _, err := config.Parse("printed", []byte(out)); err != nil {
 			t.Errorf("quotient %s: %v in\n%s", shown, err, out)
 		}
