@@ -2,9 +2,11 @@ package caddyquotient
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
+	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/quotient-go/quotient/internal/tested"
@@ -88,6 +90,18 @@ func TestCaddyfile(t *testing.T) {
 		same := string(got) == c.want || got[0] != '{' && c.want[0] != '{' && strings.Contains(string(got), c.want)
 		tested.Not(t, !same, "%s\ngot  %s\nwant %s", c.text, got, c.want)
 	}
+}
+
+// TestPage reads the Caddyfile of docs/caddy.md as Caddy does before a start.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/caddy.md")
+	tested.Must(t, err)
+	_, text, _ := strings.Cut(string(page), "```caddyfile\n")
+	text, _, whole := strings.Cut(text, "```\n")
+	got, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), nil)
+	tested.Must(t, err)
+	zones := strings.Count(string(got), `"handler":"quotient"`)
+	tested.Not(t, !whole || zones != 3 || len(warnings) > 0, "%d directives, warnings %v in\n%s", zones, warnings, text)
 }
 
 // FuzzCaddyfile checks that no directive panics, and that what is read is valid as JSON too.

@@ -90,7 +90,7 @@ func (f *File) checkDecide(r *report) {
 	f.warnOfQuestions(r)
 }
 
-// mostAsked is how long a proxy waits for an answer by the configurations in docs/beside.md.
+// mostAsked is how long a proxy waits for an answer by the configurations in deploy/proxy/beside.
 const mostAsked = 250 * time.Millisecond
 
 // warnOfQuestions warns of limiters that do for a question less than they do for a request: it holds no slot, and its

@@ -27,7 +27,7 @@ import (
 	"github.com/quotient-go/quotient/internal/tested"
 )
 
-// The first row of the table under "Size" in docs/proxy.md.
+// The first row of the table under [proxy.max] in docs/file.md.
 const (
 	residentMiB   = 256
 	residentLimit = "200MiB" // GOMEMLIMIT
@@ -122,7 +122,7 @@ func overHTTP2(many, head, body int, ends bool) func(net.Conn) {
 	}
 }
 
-// TestResidentMemory has strangers hold as much as they can, at a program with the settings of docs/proxy.md for a
+// TestResidentMemory has strangers hold as much as they can, at a program with the settings of docs/file.md for a
 // container of 256 MiB. It looks at what the kernel says, not at what we count.
 func TestResidentMemory(t *testing.T) {
 	measured(t)

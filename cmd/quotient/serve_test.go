@@ -74,7 +74,7 @@ func TestItServesWithNoConfiguration(t *testing.T) {
 	for _, path := range []string{"/health", "/ready", "/metrics", "/state"} {
 		equal(t, path, get(t, p.url+path).body, "from upstream "+path)
 	}
-	// docs/proxy.md lists the proxy's own metrics, no more and no less.
+	// docs/file.md lists the proxy's own metrics, no more and no less.
 	names := func(pattern, text string) (all []string) {
 		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
 			all = append(all, m[1])
@@ -82,9 +82,9 @@ func TestItServesWithNoConfiguration(t *testing.T) {
 		slices.Sort(all)
 		return slices.Compact(all)
 	}
-	page, err := os.ReadFile("../../docs/proxy.md")
+	page, err := os.ReadFile("../../docs/file.md")
 	must(t, err)
-	_, section, _ := strings.Cut(string(page), "\n## Metrics\n")
+	_, section, _ := strings.Cut(string(page), "\n### Metrics\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	const own = `quotient_(?:proxy|upstream_up|upstream_in_flight|upstream_resent)[a-z_]*`
 	want := names("(?m)^\\| `("+own+")`", section)

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,46 +23,48 @@ import (
 	"github.com/quotient-go/quotient/internal/tested"
 )
 
-// besidePage has the configurations of proxies that ask quotient decide.
-const besidePage = "../../docs/beside.md"
+// besidePage shows what matters of the configurations of proxies that ask quotient decide. The folder has them whole.
+const (
+	besidePage   = "../../docs/beside.md"
+	besideFolder = "beside"
+)
 
-// front is a proxy that asks, by its configuration on the page.
+// front is a proxy that asks, by its configuration.
 type front struct {
-	program, profile string
-	lang, comment    string    // of the block that is its configuration
-	frame            string    // what a whole one has around it
-	listen           [2]string // where it listens by the page, and in a test
-	command          string
-	// open is what a regexp finds on the page, and shut stands there to refuse while quotient is away. One without the
+	program, profile, file string
+	frame                  string    // what a whole configuration has around that of the file
+	listen                 [2]string // where it listens by the file, and in a test
+	command                string
+	// open is what a regexp finds in the file, and shut stands there to refuse while quotient is away. One without the
 	// first always does.
 	open, shut  string
 	away, other int  // what it then answers, and where quotient refuses by 503
 	mute        bool // it shows no fields of what passes
 }
 
-// fronts are the proxies of the page that a test starts. FILE, DIR and ADDRESS stand for the
-// configuration, its folder and the address.
+// fronts are the proxies that a test starts. FILE, DIR and ADDRESS stand for the configuration, its folder and the
+// address.
 var fronts = []front{
-	{program: "nginx", profile: "nginx", lang: "nginx", listen: [2]string{"listen 80;", "listen ADDRESS;"},
+	{program: "nginx", profile: "nginx", file: "nginx.conf", listen: [2]string{"listen 80;", "listen ADDRESS;"},
 		frame: "daemon off; master_process off; pid nginx.pid; error_log stderr; events {}\n" +
 			"http { access_log off; client_body_temp_path a; proxy_temp_path b; fastcgi_temp_path c; " +
 			"uwsgi_temp_path d; scgi_temp_path e;\n%s}\n",
 		command: "nginx -e stderr -p . -c FILE", open: `error_page 500 .*`, away: 500, other: 429},
-	{program: "haproxy", profile: "haproxy", lang: "haproxy", frame: "%s",
+	{program: "haproxy", profile: "haproxy", file: "haproxy.cfg", frame: "%s",
 		listen:  [2]string{"bind :80", "bind ADDRESS"},
 		command: "haproxy -db -f FILE", open: `lua.quotient open`, shut: "lua.quotient closed",
 		away: 503, other: 503},
-	{program: "caddy", profile: "forward-auth", lang: "caddyfile",
+	{program: "caddy", profile: "forward-auth", file: "Caddyfile",
 		listen: [2]string{"\n:80 {", "\nhttp://:PORT {\n\tbind HOST"}, frame: "{\n\tadmin off\n}\n%s",
 		command: "env XDG_DATA_HOME=DIR XDG_CONFIG_HOME=DIR caddy run --adapter caddyfile --config FILE",
 		open:    `(?s)\thandle_errors {.*?\n\t}\n`, away: 502, other: 503},
-	{program: "traefik", profile: "forward-auth", lang: "yaml", comment: "dynamic.yaml", frame: "%s",
+	{program: "traefik", profile: "forward-auth", file: "traefik.yaml", frame: "%s",
 		command: "traefik --entrypoints.web.address=ADDRESS --providers.file.filename=FILE",
 		away:    500, other: 503, mute: true},
 }
 
-// TestFrontsOfThePage starts each proxy with what the page has to paste, twice: open and closed. It asks through them
-// as clients do, those that lie among them, also while quotient decide is away.
+// TestFrontsOfThePage starts each proxy with its configuration, twice: open and closed. It asks through them as clients
+// do, those that lie among them, also while quotient decide is away.
 func TestFrontsOfThePage(t *testing.T) {
 	for _, f := range fronts {
 		t.Run(f.program, func(t *testing.T) {
@@ -69,7 +72,7 @@ func TestFrontsOfThePage(t *testing.T) {
 			if _, err := f.find(); err != nil {
 				needed.Without(t, f.program, err.Error())
 			}
-			b := newBehind(t, 0, f.profile)
+			b := newBehind(t, "quotient.toml", f.profile)
 			decide := b.decide(t, b.http)
 			open, shut := f.start(t, b, f.open, "$0"), f.start(t, b, f.open, f.shut)
 			f.limits(t, b, open)
@@ -204,7 +207,7 @@ func (f *front) find() (string, error) {
 // start starts the proxy, with something in place of what is open by the page, and returns its URL.
 func (f *front) start(t *testing.T, b *behind, open, instead string) (url string) {
 	t.Helper()
-	conf, found := besideBlock(t, f.lang, f.comment), regexp.MustCompile(open)
+	conf, found := besideFile(t, f.file), regexp.MustCompile(open)
 	if f.open != "" && len(found.FindAllString(conf, -1)) != 1 {
 		t.Fatalf("%s: %q is not there once", f.program, open)
 	}
@@ -220,7 +223,7 @@ func (f *front) start(t *testing.T, b *behind, open, instead string) (url string
 		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 		return name
 	}
-	put("quotient.lua", places.Replace(besideBlock(t, "lua", "")))
+	put("quotient.lua", places.Replace(besideFile(t, "quotient.lua")))
 	name := put("conf.yaml", fmt.Sprintf(f.frame, places.Replace(strings.Replace(conf, f.listen[0], f.listen[1], 1))))
 	exe, err := f.find()
 	must(t, err)
@@ -229,16 +232,62 @@ func (f *front) start(t *testing.T, b *behind, open, instead string) (url string
 	return "http://" + address
 }
 
-// besideBlock is the page's block of a language that begins with a comment, or with anything.
-func besideBlock(t *testing.T, lang, comment string) string {
+// besideFile is the text of a file of the folder.
+func besideFile(t *testing.T, name string) string {
 	t.Helper()
-	for _, text := range blocks(t, besidePage, lang) {
-		if comment == "" || strings.HasPrefix(text, "# "+comment) {
-			return text
+	return read(t, filepath.Join(besideFolder, name))
+}
+
+// TestLinesBeside checks that the lines that the page shows stand together in a file of the folder, but for their
+// indentation, and that the page has a link to each file.
+func TestLinesBeside(t *testing.T) {
+	bare := func(s string) string { return regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAllString(s, "") }
+	files, err := os.ReadDir(besideFolder)
+	must(t, err)
+	var all []string
+	for _, f := range files {
+		all = append(all, "\n"+bare(besideFile(t, f.Name())))
+		link := "](../deploy/proxy/" + besideFolder + "/" + f.Name() + ")"
+		if !strings.Contains(read(t, besidePage), link) {
+			t.Errorf("%s has no link to %s", besidePage, f.Name())
 		}
 	}
-	t.Fatalf("%s has no block %q", besidePage, comment)
-	return ""
+	for _, lang := range []string{"toml", "nginx", "haproxy", "caddyfile", "yaml"} {
+		for _, lines := range blocks(t, besidePage, lang) {
+			has := func(file string) bool { return strings.Contains(file, "\n"+bare(lines)) }
+			if !slices.ContainsFunc(all, has) {
+				t.Errorf("no file has the lines\n%s", lines)
+			}
+		}
+	}
+}
+
+// TestDecideTour plays what docs/decide.md asks by curl. The permit that it gets is the one that it releases.
+func TestDecideTour(t *testing.T) {
+	const decidePage = "../../docs/decide.md"
+	for _, program := range []string{"sh", "curl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			needed.Without(t, program, err.Error())
+		}
+	}
+	b, dir := newBehind(t, "quotient.toml", "forward-auth"), t.TempDir()
+	b.decide(t, b.http)
+	played := func(line string) string {
+		shell := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(line, "localhost:8080", b.http))
+		shell.Dir = dir
+		out, err := shell.Output()
+		must(t, err)
+		return strings.ReplaceAll(string(out), "\r", "")
+	}
+	if got := played(blocks(t, decidePage, "sh")[0]); !strings.HasPrefix(got, "HTTP/1.1 200 OK\n") {
+		t.Errorf("the question is answered by\n%s", got)
+	}
+	typed, permit := commands(t, decidePage), regexp.MustCompile(`Quotient-Permit: [0-9a-f]{32}`)
+	given := permit.FindString(played(typed[0].line))
+	released := played(permit.ReplaceAllString(typed[1].line, given))
+	if given == "" || !permit.MatchString(typed[0].answer) || !strings.HasPrefix(released, typed[1].answer) {
+		t.Errorf("given %q, and released by\n%s", given, released)
+	}
 }
 
 // serves starts a server, and waits until it accepts connections.
@@ -283,8 +332,8 @@ refusal = { status = 503 }
 
 `
 
-// newBehind writes one of the page's files, for a profile, and starts the service, which answers what it has got.
-func newBehind(t *testing.T, file int, profile string) *behind {
+// newBehind writes a file of quotient's, for a profile, and starts the service, which answers what it has got.
+func newBehind(t *testing.T, file, profile string) *behind {
 	t.Helper()
 	b := &behind{file: filepath.Join(t.TempDir(), "quotient.toml"), http: tested.FreeAddr(t), grpc: tested.FreeAddr(t)}
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -299,7 +348,7 @@ func newBehind(t *testing.T, file int, profile string) *behind {
 	t.Cleanup(app.Close)
 	b.app = app.Listener.Addr().String()
 	text := strings.NewReplacer(`"nginx"`, `"`+profile+`"`, "127.0.0.1:8080", b.http, "127.0.0.1:8081", b.grpc,
-		`per = "1m"`, `per = "1h"`).Replace(blocks(t, besidePage, "toml")[file])
+		`per = "1m"`, `per = "1h"`).Replace(besideFile(t, file))
 	text = strings.Replace(text, "[[proxy.rules]]\n", closedRule+"[[proxy.rules]]\n", 1)
 	must(t, os.WriteFile(b.file, []byte(text+"[proxy.admin]\nlisten = \"127.0.0.1:0\"\n"), 0o600))
 	return b

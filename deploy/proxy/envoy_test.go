@@ -40,10 +40,10 @@ type valid interface {
 	ValidateAll() error
 }
 
-// envoyBlock decodes the page's block of YAML that begins with a comment, strictly.
-func envoyBlock[M valid](t *testing.T, comment string, m M) M {
+// envoyFile decodes a file of the folder strictly.
+func envoyFile[M valid](t *testing.T, name string, m M) M {
 	t.Helper()
-	text, err := yaml.YAMLToJSONStrict([]byte(besideBlock(t, "yaml", comment)))
+	text, err := yaml.YAMLToJSONStrict([]byte(besideFile(t, name)))
 	must(t, err)
 	must(t, protojson.Unmarshal(text, m))
 	must(t, m.ValidateAll())
@@ -83,11 +83,11 @@ func descriptors(t *testing.T, r *routev3.Route, from string) (all []*entryv3.Ra
 	return all
 }
 
-// envoyConf returns the filter of rate limits and the routes of the page's configuration: that of health checks, and
+// envoyConf returns the filter of rate limits and the routes of the configuration: that of health checks, and
 // that of all else. It checks that no client may name its own address, and that the filter asks by HTTP/2.
 func envoyConf(t *testing.T) (*ratelimitv3.RateLimit, []*routev3.Route) {
 	t.Helper()
-	conf := envoyBlock(t, "envoy.yaml", &bootstrapv3.Bootstrap{}).GetStaticResources()
+	conf := envoyFile(t, "envoy.yaml", &bootstrapv3.Bootstrap{}).GetStaticResources()
 	var manager managerv3.HttpConnectionManager
 	opened(t, conf.GetListeners()[0].GetFilterChains()[0].GetFilters()[0].GetTypedConfig(), &manager)
 	filter := opened(t, manager.GetHttpFilters()[0].GetTypedConfig(), &ratelimitv3.RateLimit{})
@@ -103,7 +103,7 @@ func envoyConf(t *testing.T) (*ratelimitv3.RateLimit, []*routev3.Route) {
 	return filter, manager.GetRouteConfig().GetVirtualHosts()[0].GetRoutes()
 }
 
-// TestEnvoyAsksForRateLimits sends what an Envoy with the page's configuration asks the rate limit service. No Envoy
+// TestEnvoyAsksForRateLimits sends what an Envoy with the configuration asks the rate limit service. No Envoy
 // runs here: what it does with the answers is by its documentation.
 func TestEnvoyAsksForRateLimits(t *testing.T) {
 	t.Parallel()
@@ -111,8 +111,8 @@ func TestEnvoyAsksForRateLimits(t *testing.T) {
 	if asked := descriptors(t, routes[0], "192.0.2.1"); len(asked) > 0 {
 		t.Errorf("health checks are asked about: %v", asked)
 	}
-	b := newBehind(t, 1, "")
-	limits := strings.Replace(besideBlock(t, "yaml", "ratelimit.yaml"), "unit: minute", "unit: day", 1)
+	b := newBehind(t, "envoy-ratelimit.toml", "")
+	limits := strings.Replace(besideFile(t, "ratelimit.yaml"), "unit: minute", "unit: day", 1)
 	must(t, os.WriteFile(filepath.Join(filepath.Dir(b.file), "ratelimit.yaml"), []byte(limits), 0o600))
 	decide := b.decide(t, b.grpc)
 	ask := func(from string) (*rlsv3.RateLimitResponse, error) {
@@ -142,10 +142,10 @@ func TestEnvoyAsksForRateLimits(t *testing.T) {
 	tested.Want(t, "while quotient is away", status.Code(err), codes.Unavailable)
 }
 
-// checks are the two ways of Envoy's filter ext_authz to ask for a request. They return the status of a refusal, or
-// 200, and the fields of the answer to the client.
+// checks are the two ways of Envoy's filter ext_authz to ask for a request, by their configurations. They return the
+// status of a refusal, or 200, and the fields of the answer to the client.
 var checks = map[string]func(*testing.T, *behind, *extauthzv3.ExtAuthz, question) (int, http.Header, error){
-	"gRPC": checkGRPC, "HTTP": checkHTTP,
+	"envoy-ext_authz.yaml": checkGRPC, "envoy-ext_authz-http.yaml": checkHTTP,
 }
 
 // appended is X-Forwarded-For as Envoy passes it on with use_remote_address: the client's own, and its address.
@@ -223,14 +223,14 @@ func checkHTTP(t *testing.T, b *behind, conf *extauthzv3.ExtAuthz, q question) (
 	return http.StatusOK, h, nil
 }
 
-// TestEnvoyAsksForAuthorization sends what Envoy's filter ext_authz with the page's configuration asks.
+// TestEnvoyAsksForAuthorization sends what Envoy's filter ext_authz with its configuration asks.
 func TestEnvoyAsksForAuthorization(t *testing.T) {
 	for name, check := range checks {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var conf extauthzv3.ExtAuthz
-			opened(t, envoyBlock(t, "ext_authz by "+name, &managerv3.HttpFilter{}).GetTypedConfig(), &conf)
-			b := newBehind(t, 0, "envoy")
+			opened(t, envoyFile(t, name, &managerv3.HttpFilter{}).GetTypedConfig(), &conf)
+			b := newBehind(t, "quotient.toml", "envoy")
 			decide := b.decide(t, b.http)
 			ask := func(what string, want int, q question) http.Header {
 				t.Helper()
@@ -254,7 +254,8 @@ func TestEnvoyAsksForAuthorization(t *testing.T) {
 			for _, lie := range lies {
 				ask(lie, http.StatusTooManyRequests, question{path: "/?hold=1m", field: lie})
 			}
-			ask("refused by 503", map[string]int{"gRPC": 503, "HTTP": 403}[name], question{path: "/closed"})
+			closed := map[string]int{"envoy-ext_authz.yaml": 503, "envoy-ext_authz-http.yaml": 403}
+			ask("refused by 503", closed[name], question{path: "/closed"})
 			ask("another client", http.StatusOK, question{from: "127.0.0.3"})
 			ask("exempt", http.StatusOK, question{path: "/health"})
 			must(t, decide.Kill())

@@ -26,8 +26,8 @@ import (
 
 // The pages that these tests hold.
 const (
-	page       = "../../docs/proxy.md"
-	decidePage = "../../docs/decide.md"
+	page     = "../../docs/proxy.md"
+	filePage = "../../docs/file.md" // the reference of the file
 )
 
 // read returns the text of a file.
@@ -41,7 +41,7 @@ func read(t *testing.T, path string) string {
 // blocks returns the fenced blocks of a page in a language, in order.
 func blocks(t *testing.T, page, lang string) (found []string) {
 	t.Helper()
-	fence := regexp.MustCompile("(?ms)^```" + lang + "\n(.*?)^```$")
+	fence := regexp.MustCompile("(?ms)^ *```" + lang + "\n(.*?)^ *```$")
 	for _, m := range fence.FindAllStringSubmatch(read(t, page), -1) {
 		found = append(found, m[1])
 	}
@@ -52,10 +52,10 @@ func blocks(t *testing.T, page, lang string) (found []string) {
 }
 
 // TestFilesOfThePages checks that each file on the pages is a whole one that is well, but for the broken one,
-// whose errors TestCommandsOfThePage compares.
+// whose errors TestCommandsOfThePages compares.
 func TestFilesOfThePages(t *testing.T) {
 	for _, text := range slices.Concat(
-		blocks(t, page, "toml"), blocks(t, decidePage, "toml"), blocks(t, leasesPage, "toml"),
+		blocks(t, page, "toml"), blocks(t, filePage, "toml"), blocks(t, leasesPage, "toml"),
 	) {
 		if strings.HasPrefix(text, "# broken.toml\n") {
 			continue
@@ -74,8 +74,9 @@ type command struct{ line, answer string }
 // commands returns the lines of a page that a reader types, in order.
 func commands(t *testing.T, page string) (found []command) {
 	t.Helper()
-	for line := range strings.Lines(strings.Join(blocks(t, page, "console"), "")) {
-		if typed, ok := strings.CutPrefix(line, "$ "); ok {
+	text := strings.Join(blocks(t, page, "console"), "")
+	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", "")) {
+		if typed, ok := strings.CutPrefix(strings.TrimLeft(line, " "), "$ "); ok {
 			found = append(found, command{line: strings.TrimSpace(typed)})
 		} else {
 			found[len(found)-1].answer += line
@@ -84,23 +85,23 @@ func commands(t *testing.T, page string) (found []command) {
 	return found
 }
 
-// row is a row of one of the page's tables of fields.
-type row struct{ section, field, span, value, text string }
+// row is a row of one of the reference's tables of fields. A change of the field takes a reload, or a restart.
+type row struct{ section, field, span, value, change string }
 
 // at is the place of the field: "limiters.api.rates.events".
 func (r row) at() string { return r.section + "." + r.field }
 
 var (
 	heading  = regexp.MustCompile("^### `\\[+([a-zA-Z.-]+)\\]+`$")
-	fieldRow = regexp.MustCompile("^\\| `([a-z0-9-]+)` \\| ([^|]+) \\| ([^|]+) \\| ([^|]+) \\|$")
+	fieldRow = regexp.MustCompile("^\\| `([a-z0-9-]+)` \\| ([^|]+) \\| ([^|]+) \\| (reload|restart) \\| [^|]+ \\|$")
 )
 
-// rows returns the rows of all tables of fields, of all pages.
+// rows returns the rows of all tables of fields.
 func rows(t *testing.T) []row {
 	t.Helper()
 	var found []row
 	section := ""
-	for line := range strings.Lines(read(t, page) + "\n#\n" + read(t, decidePage) + "\n#\n" + read(t, leasesPage)) {
+	for line := range strings.Lines(read(t, filePage)) {
 		line = strings.TrimSpace(line)
 		if m := heading.FindStringSubmatch(line); m != nil {
 			section = strings.Replace(m[1], "NAME", "api", 1)
@@ -180,7 +181,7 @@ func TestEveryFieldIsOnThePage(t *testing.T) {
 	slices.Sort(want)
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
-		t.Errorf("the pages have %d fields, package config %d; only on a page %q; only in config %q",
+		t.Errorf("the page has %d fields, package config %d; only on the page %q; only in config %q",
 			len(got), len(want), without(got, want), without(want, got))
 	}
 }
@@ -438,7 +439,7 @@ func TestRestartsOfThePage(t *testing.T) {
 			continue
 		}
 		tried++
-		says := strings.HasSuffix(r.text, " restart")
+		says := r.change == "restart"
 		err := reload(t, with(r.at(), ""), with(r.at(), good[i]))
 		if (err != nil) != says || says && !strings.Contains(err.Error(), "restart") {
 			t.Errorf("%s: the page says restart: %v; a reload: %v", r.at(), says, err)
@@ -464,14 +465,12 @@ func reload(t *testing.T, before, after file) error {
 	return c.Reload()
 }
 
-// folder is a directory with the files that the page's commands name: the first, and the broken one.
+// folder is a directory with the files that the pages' commands name: the first, and the broken one.
 func folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	files := blocks(t, page, "toml")
-	broken := slices.IndexFunc(files, func(s string) bool { return strings.HasPrefix(s, "# broken.toml\n") })
-	must(t, os.WriteFile(filepath.Join(dir, "quotient.toml"), []byte(files[0]), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "broken.toml"), []byte(files[broken]), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "quotient.toml"), []byte(blocks(t, page, "toml")[0]), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "broken.toml"), []byte(blocks(t, filePage, "toml")[0]), 0o600))
 	return dir
 }
 
@@ -484,19 +483,22 @@ func run(t *testing.T, dir string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestCommandsOfThePage checks that the program takes each command of the page, of the command's README, and
-// of the files beside it. A proxy is not started: its flags are printed as a file, or the file that they name
-// is checked. Pods are none that answer.
-func TestCommandsOfThePage(t *testing.T) {
+// TestCommandsOfThePages checks that the program takes each command of the pages, of the command's README, and of the
+// files beside it. Nothing is started: flags are printed as a file, or the file that they name is checked. Pods are
+// none that answer.
+func TestCommandsOfThePages(t *testing.T) {
 	dir, seen := folder(t), 0
-	for _, c := range append(commands(t, page), commands(t, "../../cmd/quotient/README.md")...) {
-		// A server of leases would start.
-		if args, ours := strings.CutPrefix(c.line, "quotient "); ours && !strings.HasPrefix(args, "leases") {
-			seen++
-			checkCommand(t, dir, strings.Fields(args), c.answer)
+	for page, dir := range map[string]string{page: dir, filePage: dir, "../../cmd/quotient/README.md": dir,
+		besidePage: besideFolder, "../../docs/ratelimit.md": besideFolder} {
+		for _, c := range commands(t, page) {
+			// A server of leases would start.
+			if args, ours := strings.CutPrefix(c.line, "quotient "); ours && !strings.HasPrefix(args, "leases") {
+				seen++
+				checkCommand(t, dir, strings.Fields(strings.ReplaceAll(args, "'", "")), c.answer)
+			}
 		}
 	}
-	if least := 13; seen < least {
+	if least := 17; seen < least {
 		t.Errorf("%d commands, want %d at least", seen, least)
 	}
 	checkCommand(t, ".", []string{"proxy", "--config", "quotient.toml"}, "")
@@ -512,12 +514,12 @@ func TestCommandsOfThePage(t *testing.T) {
 // checkCommand runs one command, or what stands for it, and compares what it prints with what the page shows.
 func checkCommand(t *testing.T, dir string, args []string, want string) {
 	t.Helper()
-	shown := strings.Join(args, " ")
+	shown, starts := strings.Join(args, " "), args[0] == "proxy" || args[0] == "decide"
 	switch {
-	case args[0] == "proxy" && args[1] == "--config":
+	case starts && args[1] == "--config":
 		args = []string{"check", "--no-files", args[2]}
-	case args[0] == "proxy" && !strings.Contains(shown, "--print-config"):
-		args = append([]string{"proxy", "--print-config"}, args[1:]...)
+	case starts && !strings.Contains(shown, "--print-config"):
+		args = append([]string{args[0], "--print-config"}, args[1:]...)
 	case args[0] == "ctl": // what it asks is pods of the reader
 		args[1+slices.Index(args, "--pods")] = "http://" + free(t)
 		if out, err := run(t, dir, args...); err == nil || !strings.Contains(out, "no pod answers") {
@@ -530,7 +532,7 @@ func checkCommand(t *testing.T, dir string, args []string, want string) {
 		t.Errorf("quotient %s: %v: %s", shown, err, out)
 		return
 	}
-	if args[0] == "proxy" {
+	if starts && args[0] != "check" {
 		if _, err := config.Parse("printed", []byte(out)); err != nil {
 			t.Errorf("quotient %s: %v in\n%s", shown, err, out)
 		}
@@ -616,8 +618,10 @@ func TestTour(t *testing.T) {
 		}
 	}
 	seconds := regexp.MustCompile(`\d+( seconds?|})`)
+	documents := blocks(t, filePage, "json") // the last one is that of a refusal
+	refusal := documents[len(documents)-1]
 	spaces := regexp.MustCompile(`\s+("|})|(:) `)
-	want := spaces.ReplaceAllString(blocks(t, page, "json")[0], "$1$2")
+	want := spaces.ReplaceAllString(refusal, "$1$2")
 	plain := func(s string) string { return strings.TrimSpace(seconds.ReplaceAllString(s, "n")) }
 	if plain(got) != plain(want) {
 		t.Errorf("refused with\n%s\nthe page has\n%s", plain(got), plain(want))

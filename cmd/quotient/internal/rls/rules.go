@@ -4,7 +4,10 @@
 //
 // Each rule, which is a descriptor with a rate_limit that is not unlimited, is one limiter, and the key is the text of
 // the descriptor that a request names: user=bob, or key_1=value_1|user=bob. One further limiter has the limits that
-// requests bring themselves, as plans.
+// requests bring themselves, as plans. A name that no limiter may have gets hyphens and a hash. A limiter remembers 256
+// keys if requests do not choose them, and its number of keys is fixed until a restart. With share_threshold a key has
+// the pattern in place of the value. current_limit is that in force, and as for an unlimited rule where an operator has
+// taken its rates away.
 package rls
 
 import (
