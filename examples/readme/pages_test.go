@@ -3,6 +3,11 @@ package readme
 
 import (
 	"bytes"
+	"go/ast"
+	"go/doc"
+	"go/doc/comment"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path"
@@ -173,6 +178,71 @@ func TestSnippetsCompile(t *testing.T) {
 
 // bare is code without indentation, and without the words for a linter.
 func bare(code string) string { return indent.ReplaceAllString(nolint.ReplaceAllString(code, ""), "") }
+
+// tours are how many Go blocks the comments of some packages have.
+var tours = map[string]int{".": 8}
+
+// Every Go block of a package's comment stands, but for its indentation, in an example of the package, and its links
+// lead to names. The comment names every option.
+func TestToursCompile(t *testing.T) {
+	for dir, want := range tours {
+		fset, parsed := token.NewFileSet(), []*ast.File{}
+		sources, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range sources {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			f, err := parser.ParseFile(fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parsed = append(parsed, f)
+		}
+		pkg, err := doc.NewFromFiles(fset, parsed, "github.com/quotient-go/quotient/"+dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		examples, err := os.ReadFile(filepath.Join(root, dir, "example_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tour(t, pkg, bare(string(examples))); got != want {
+			t.Errorf("%s: %d Go blocks, want %d", dir, got, want)
+		}
+	}
+}
+
+// tour checks the comment of a package, and returns how many Go blocks it has.
+func tour(t *testing.T, pkg *doc.Package, examples string) (blocks int) {
+	t.Helper()
+	for _, b := range pkg.Parser().Parse(pkg.Doc).Content {
+		code, ok := b.(*comment.Code)
+		if !ok {
+			continue
+		}
+		_, err := parser.ParseFile(token.NewFileSet(), "", "package p\nfunc _() {\n"+code.Text+"\n}", 0)
+		if err != nil {
+			continue // of another language
+		}
+		if blocks++; !strings.Contains(examples, bare(code.Text)) {
+			t.Errorf("package %s: stands in no example:\n%s", pkg.Name, code.Text)
+		}
+	}
+	for _, of := range pkg.Types {
+		for _, f := range of.Funcs {
+			if strings.HasSuffix(of.Name, "Option") && !strings.Contains(pkg.Doc, "["+f.Name+"]") {
+				t.Errorf("package %s: the comment does not name the option %s", pkg.Name, f.Name)
+			}
+		}
+	}
+	if dead := regexp.MustCompile(`\[\*?[A-Z][\w.]*\]`).FindAllString(string(pkg.Text(pkg.Doc)), -1); dead != nil {
+		t.Errorf("package %s: links to no name: %v", pkg.Name, dead)
+	}
+	return blocks
+}
 
 // Every test that a page names exists, in a file that go test reads.
 func TestNamedTestsExist(t *testing.T) {
