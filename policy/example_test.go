@@ -1,12 +1,60 @@
 package policy_test
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"net/http"
 	"time"
 
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/policy"
 )
+
+// A client follows its upstream within its share.
+func Example() {
+	limit := quotient.Rates(quotient.PerSecond(100)) // the upstream's, for each key
+	limiter := quotient.Must(quotient.New(limit, quotient.Policy(policy.Tracking{}), quotient.Replicas(4)))
+	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
+	fmt.Println(client.Transport != nil, limiter.Learns(), limiter.Stats().Rules[0].Share)
+	// Output: true true 25
+}
+
+// A program whose upstream does not speak HTTP tells the policy what it was answered.
+func Example_feedback() {
+	limiter := quotient.Must(quotient.New(quotient.Limit{}, quotient.Policy(policy.Tracking{}), quotient.BeyondShare()))
+	permit, _ := limiter.TryAcquire("mail.example.com")
+	permit.Done(policy.Feedback{
+		Outcome:    policy.Throttled, // 429, RESOURCE_EXHAUSTED
+		RetryAfter: 2 * time.Second,
+		Quotas:     [policy.MaxQuotas]policy.Quota{{Limit: 100, Remaining: 0, Reset: time.Minute}},
+	})
+	fmt.Println(limiter.Check("mail.example.com").OK)
+	// Output: false
+}
+
+type obedient struct{}
+
+func (obedient) New(uint64) policy.Controller { return new(obeying) }
+
+type obeying struct{ until time.Duration }
+
+func (c *obeying) Next(s policy.Sample, b policy.Bounds) policy.Pace {
+	if s.Outcome == policy.Throttled {
+		c.until = max(c.until, s.Now+s.RetryAfter)
+	}
+	return policy.Pace{Rate: cmp.Or(b.Share, 1), NotBefore: c.until} // the share is 0 where it is not known
+}
+
+// A policy of one's own: what it does is tested without a clock.
+func ExamplePolicy() {
+	controller, bounds := obedient{}.New(1), policy.Bounds{Share: 10, Ceiling: 10}
+	refused := policy.Sample{Outcome: policy.Throttled, RetryAfter: time.Minute, Now: 5 * time.Second}
+	pace := controller.Next(refused, bounds)
+	fmt.Println(pace.Rate, "a second, not before", pace.NotBefore)
+	// Output: 10 a second, not before 1m5s
+}
 
 // A controller joined by hand to another program's client: ten requests a second, answered after 40 ms, at a
 // share of ten. For two seconds everything is refused.
