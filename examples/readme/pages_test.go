@@ -180,7 +180,7 @@ func TestSnippetsCompile(t *testing.T) {
 func bare(code string) string { return indent.ReplaceAllString(nolint.ReplaceAllString(code, ""), "") }
 
 // tours are how many Go blocks the comments of some packages have.
-var tours = map[string]int{".": 8, "policy": 3, "httplimit": 6, "config": 3, "lease": 3}
+var tours = map[string]int{".": 8, "policy": 3, "httplimit": 6, "config": 3, "lease": 3, "admin": 4}
 
 // Every Go block of a package's comment stands, but for its indentation, in an example of the package, and its links
 // lead to names. The comment names every option.
