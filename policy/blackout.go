@@ -224,8 +224,8 @@ type Retry struct {
 	// Longest is how much of a pause is waited out; then a single request tests whether it is meant. 0 or less
 	// means ten minutes, and more than an hour an hour.
 	Longest time.Duration
-	// Test is for an upstream that is known to announce pauses that it does not mean. Without it a controller finds that
-	// out when a request is served before the end of a pause; with it, it knows from the beginning. From then on a
+	// Test is for an upstream that is known to announce pauses that it does not mean. Without it a controller finds
+	// that out when a request is served before the end of a pause; with it, it knows from the beginning. From then on a
 	// pause stops the key only when nothing is served any more, and is tested after ten seconds.
 	Test bool
 }
