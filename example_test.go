@@ -288,6 +288,19 @@ func ExamplePolicy() {
 	// Output: api.example.com 5 a second
 }
 
+// A program whose upstream does not speak HTTP tells the policy what it was answered.
+func ExamplePermit_Done() {
+	l := limited(quotient.Limit{}, quotient.Policy(policy.Tracking{}), quotient.BeyondShare())
+	permit, _ := l.TryAcquire("mail.example.com")
+	permit.Done(policy.Feedback{
+		Outcome:    policy.Throttled, // 429, RESOURCE_EXHAUSTED
+		RetryAfter: 2 * time.Second,
+		Quotas:     [policy.MaxQuotas]policy.Quota{{Limit: 100, Remaining: 0, Reset: time.Minute}},
+	})
+	fmt.Println(l.Check("mail.example.com").OK)
+	// Output: false
+}
+
 // A registry makes each limiter once, with the options that all share.
 func ExampleRegistry() {
 	limiters := &quotient.Registry{Options: func(string) []quotient.Option {

@@ -1,11 +1,11 @@
 // Package policy adapts a limiter to an upstream that has a limit of its own. The upstream's answers go in as
 // feedback, and a pace comes out: how many requests a second, or how many at a time, a key may send.
 //
-//	limit := quotient.Rates(quotient.PerSecond(100)) // the upstream's, for each key
 //	limiter := quotient.Must(quotient.New(limit, quotient.Policy(policy.Tracking{}), quotient.Replicas(4)))
 //	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
 //
-// This client slows down when its upstream answers 429, and none of the four replicas exceeds 25 requests a second.
+// Each of four replicas has such a client. It slows down when the upstream answers 429, and does not exceed a quarter
+// of the limit.
 //
 // # Which policy
 //

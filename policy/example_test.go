@@ -4,35 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"net/http"
 	"time"
 
-	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/policy"
 )
-
-// A client follows its upstream within its share.
-func Example() {
-	limit := quotient.Rates(quotient.PerSecond(100)) // the upstream's, for each key
-	limiter := quotient.Must(quotient.New(limit, quotient.Policy(policy.Tracking{}), quotient.Replicas(4)))
-	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
-	fmt.Println(client.Transport != nil, limiter.Learns(), limiter.Stats().Rules[0].Share)
-	// Output: true true 25
-}
-
-// A program whose upstream does not speak HTTP tells the policy what it was answered.
-func Example_feedback() {
-	limiter := quotient.Must(quotient.New(quotient.Limit{}, quotient.Policy(policy.Tracking{}), quotient.BeyondShare()))
-	permit, _ := limiter.TryAcquire("mail.example.com")
-	permit.Done(policy.Feedback{
-		Outcome:    policy.Throttled, // 429, RESOURCE_EXHAUSTED
-		RetryAfter: 2 * time.Second,
-		Quotas:     [policy.MaxQuotas]policy.Quota{{Limit: 100, Remaining: 0, Reset: time.Minute}},
-	})
-	fmt.Println(limiter.Check("mail.example.com").OK)
-	// Output: false
-}
 
 type obedient struct{}
 

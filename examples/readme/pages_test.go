@@ -182,37 +182,47 @@ func bare(code string) string { return indent.ReplaceAllString(nolint.ReplaceAll
 // tours are how many Go blocks the comments of some packages have.
 var tours = map[string]int{".": 8, "policy": 3, "httplimit": 6, "config": 3, "lease": 3, "admin": 4}
 
-// Every Go block of a package's comment stands, but for its indentation, in an example of the package, and its links
-// lead to names. The comment names every option.
+// Every Go block of a package's comment stands, but for its indentation, in the examples of these packages: those of
+// policy may not import its callers. Its links lead to names, and it has all options.
 func TestToursCompile(t *testing.T) {
+	var examples strings.Builder
+	for dir := range tours {
+		text, err := os.ReadFile(filepath.Join(root, dir, "example_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		examples.Write(text)
+	}
 	for dir, want := range tours {
-		fset, parsed := token.NewFileSet(), []*ast.File{}
-		sources, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range sources {
-			if strings.HasSuffix(name, "_test.go") {
-				continue
-			}
-			f, err := parser.ParseFile(fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			parsed = append(parsed, f)
-		}
-		pkg, err := doc.NewFromFiles(fset, parsed, "github.com/quotient-go/quotient/"+dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		examples, err := os.ReadFile(filepath.Join(root, dir, "example_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := tour(t, pkg, bare(string(examples))); got != want {
+		if got := tour(t, packageOf(t, dir), bare(examples.String())); got != want {
 			t.Errorf("%s: %d Go blocks, want %d", dir, got, want)
 		}
 	}
+}
+
+// packageOf is the documentation of a package.
+func packageOf(t *testing.T, dir string) *doc.Package {
+	t.Helper()
+	sources, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset, parsed := token.NewFileSet(), []*ast.File{}
+	for _, name := range sources {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed = append(parsed, f)
+	}
+	pkg, err := doc.NewFromFiles(fset, parsed, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pkg
 }
 
 // isGo reports whether text would be a file of Go behind a package clause.
