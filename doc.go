@@ -47,8 +47,8 @@
 //
 // # Limits
 //
-// A [Limit] joins rates with a number of slots for calls in flight, and a call is admitted when all of them have
-// room:
+// A [Limit] joins rates with a number of slots for calls in flight, and a call is admitted when all of them have room.
+// The zero Limit limits nothing.
 //
 //	limit := quotient.Limit{
 //		Rates: []quotient.Rate{
@@ -69,8 +69,8 @@
 // # The replicas
 //
 // The division is right only while each process knows how many there are. [Replicas] is enough for a fleet that never
-// changes. Otherwise follow a [Source]: there are some for DNS, Kubernetes, Redis, etcd, files and gossip in the
-// folder poolsize, [Env] is another, and an interface of one method makes your own.
+// changes. Otherwise follow a [Source]: the folder poolsize has some for DNS, Kubernetes, Redis, etcd, files and
+// gossip, [Env] reads the environment, and one of your own needs one method.
 //
 //	limiter := quotient.Must(quotient.New(limit, quotient.Replicas(10), quotient.AwaitPool(time.Minute)))
 //	go limiter.Follow(ctx, source)

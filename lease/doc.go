@@ -4,7 +4,7 @@
 //
 // # A server
 //
-// A [Server] is an http.Handler. Its semaphores have a maximum each, and as many holders as that permits:
+// A [Server] is an http.Handler. Each of its semaphores has a maximum, which is the sum of the counts that are held:
 //
 //	server, err := lease.NewServer(lease.Config{
 //		Semaphores: map[string]lease.Semaphore{"reports": {Max: 2}},
@@ -35,8 +35,9 @@
 // is shorter, or if an operator breaks the lock. Its context then ends with a cause that is [ErrLost], and the
 // channel of [Lease.Lost] is closed.
 //
-// Holders that wait for each other would wait for ever. So a Lock under the context of a lease belongs to the same
-// peer, and the server refuses it unless its semaphore has a lower level than all that the peer holds.
+// Two processes that each hold what the other waits for would wait for ever. To prevent that, a Lock under the context
+// of a lease belongs to the same peer, and the server refuses it unless its semaphore has a lower level than all that
+// the peer holds.
 //
 // # Fencing
 //
@@ -57,8 +58,8 @@
 //
 // Nothing is stored on disk and nothing is replicated, since the holders know their locks and restore them on a new
 // server. For Config.Grace after its start a server only restores, so that it gives no lock away which somebody still
-// holds. Grace is 0 unless you set it, and half a minute suits the default of ExpiresIn. Of several servers one
-// leads: an election, such as that of package lease/etcd, calls [Server.Lead] and [Server.StandBy].
+// holds. Grace is 0 unless you set it; half a minute suits the default of Client.ExpiresIn. Of several servers one
+// leads, by an election such as that of package lease/etcd, which calls [Server.Lead] and [Server.StandBy].
 //
 // # What is bounded, and what is not done
 //
@@ -68,7 +69,8 @@
 //
 // # The table
 //
-// A [Table] is the state behind a Server: the peers, their locks and the queue of each semaphore. It is pure, so time
-// is an argument and nothing starts, and you need it only to put another protocol before it. A Table is for one
-// goroutine at a time. Server, Client and Lease are safe for concurrent use.
+// A [Table] is the state behind a Server: the peers, their locks and the queue of each semaphore. It is pure, so time is
+// an argument and nothing starts. You need it only to put another protocol before it.
+//
+// Server, Client and Lease are safe for concurrent use. A Table is for one goroutine at a time.
 package lease
