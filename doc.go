@@ -91,6 +91,8 @@
 //	fmt.Println(decision)
 //	err := limiter.Override("customer-8", &paid, time.Hour)
 //
+// An override goes before any plan. Both count on the replica that they were set on, like every change of a limiter.
+//
 // # Upstreams that have a limit of their own
 //
 // A client whose API answers 429 can learn its rate from the answers. [Policy] sets how, and the caller tells what
