@@ -69,8 +69,8 @@
 //
 // # The table
 //
-// A [Table] is the state behind a Server: the peers, their locks and the queue of each semaphore. It is pure, so time is
-// an argument and nothing starts. You need it only to put another protocol before it.
+// A [Table] is the state behind a Server: the peers, their locks and the queue of each semaphore. It is pure, so time
+// is an argument and nothing starts. You need it only to put another protocol before it.
 //
 // Server, Client and Lease are safe for concurrent use. A Table is for one goroutine at a time.
 package lease

@@ -40,8 +40,8 @@ type ServerOptions struct {
 // Server serves one Table over HTTP. It starts no goroutine: one timer does what is due. NewServer makes
 // it. It is safe for concurrent use. Call Close at the end.
 //
-// All large bodies together have 16 MiB of memory at a time, and so have all lists of peers. Each may take as much as it
-// leaves free, and a request that would need more is answered 503. A request holds up to 1 KiB beside that, so bound
+// All large bodies together have 16 MiB of memory at a time, and so have all lists of peers. Each may take as much as
+// it leaves free, and a request that would need more is answered 503. A request holds up to 1 KiB beside that, so bound
 // the connections.
 type Server struct {
 	options ServerOptions
