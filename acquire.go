@@ -512,10 +512,10 @@ func (c *caller) cancel() {
 	c.s.cancelAndUnlock(c.g, c.w)
 }
 
-// Do runs fn when the key's turn has come, and returns what it returns. It fails as Acquire does; with MaxWaiting(0,
-// …) it tries again until the context ends. The permit is released also when fn panics. For the policy a nil error is
-// policy.Success, and any other one policy.Failed, unless an error in its chain has a method Feedback()
-// policy.Feedback.
+// Do runs fn when the key's turn has come, and returns what it returns. It fails as Acquire does, but where
+// MaxWaiting(0, …) permits no queue it tries again and again until the context ends. The permit is released also when
+// fn panics. For the policy a nil error is policy.Success, and any other one policy.Failed, unless an error in its
+// chain has a method Feedback() policy.Feedback.
 func Do[T any](ctx context.Context, l *Limiter, key string, fn func(context.Context) (T, error)) (T, error) {
 	p, err := l.persist(ctx, key)
 	if err != nil {

@@ -1,30 +1,156 @@
-// Package quotient enforces one limit over many replicas, without a store on the request's path.
+// Package quotient limits what a fleet of processes does: how often, and how much at the same time. It needs no store
+// on the request's path, because each process makes a [Limiter] with the limit of the whole fleet and enforces its
+// share, which is the limit divided by the number of replicas.
 //
-//	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(100)), quotient.Replicas(4))
+//	limiter, err := quotient.New(quotient.Rates(quotient.PerMinute(1200)), quotient.Replicas(4))
+//	if err != nil {
+//		log.Fatal(err)
+//	}
+//	if !limiter.Allow("tenant-7") {
+//		fmt.Println("over the limit")
+//	}
 //
-// Each process makes a [Limiter] with the limit of the whole fleet, and enforces its share: limit / replicas.
-// Each key has the limit for itself: a URL path, a tenant, an API token. A decision takes one clock read and
-// one short lock, and no network.
+// Every key has the limit for itself, and a key is whatever you name: a tenant, an API token, a route, a host. Here
+// each of four replicas admits 300 requests a minute of each tenant, so all four together admit 1,200. A decision
+// takes one clock read and one short lock, and no network. Where the limit is a constant of the program, [Must]
+// spares you the error.
 //
-// # The names to know first
+// Servers and clients of HTTP rarely call a Limiter themselves, since package httplimit has a middleware and a
+// transport. Modules beside this one do the same for gin, echo, gRPC and Caddy, and the command quotient for programs
+// in other languages.
 //
-//   - [New] makes a limiter. [Replicas] is how many processes share its limit.
-//   - [Limit] joins rates ([PerSecond], [Every] …) and slots in flight.
-//   - [Limiter.Allow] reports whether the rates of a key admit a request now.
-//   - [Limiter.TryAcquire] returns a [Permit], or the reason for the refusal.
-//   - [Limiter.Acquire] waits for its turn. Its refusal is a [LimitedError].
-//   - [Permit.Release] frees the slot, which is lost otherwise: see [MaxHold].
-//   - [Limiter.Follow] reads the replica count from a [Source]: see poolsize.
-//   - [Policy] sets a policy that adapts to the answers of an upstream.
-//   - [Registry] holds a process's limiters, for packages admin and metrics.
-//   - Package httplimit has a Middleware for servers and a Transport for clients.
+// # Asking
 //
-// # What is promised
+// [Limiter.Allow] says whether a request may go ahead now. It suits rates; for work that takes a while, use
+// [Limiter.TryAcquire], which returns a [Permit] and, if it refuses, a [Decision] with the reason and the time to
+// come again:
 //
-// In any window the fleet admits at most the rate times the window, plus the larger of the burst and the number of
-// replicas, unless a replica counts too few replicas. A key is forgotten only when that makes no difference. A raised
-// limit admits waiters at once, a lowered one paces those that wait already. A waiter whose context ends leaves no
-// trace. docs/bounds.md has all promises and their tests.
+//	permit, decision := limiter.TryAcquire("report")
+//	if !decision.OK {
+//		return decision.RetryAfter
+//	}
+//	defer permit.Release()
 //
-// A Limiter needs no closing and starts no goroutine, except for a line in the log that a call causes.
+// [Limiter.Acquire] waits for its turn instead, and returns an error if the context ends before or if waiting cannot
+// help:
+//
+//	permit, err := limiter.Acquire(ctx, "report")
+//	if err != nil {
+//		return err // a *LimitedError, or that of ctx
+//	}
+//	defer permit.Release()
+//
+// Waiters of a key are served in the order of arrival within their [Priority]. Release every permit, because its slot
+// stays taken otherwise; [MaxHold] gives back those that a bug has lost. [Do] acquires, calls a function and
+// releases. [TryAcquireAll] asks several limiters at once, and [Limiter.TryAcquireUpTo] takes as much of a batch as
+// there is room for.
+//
+// # Limits
+//
+// A [Limit] joins rates with a number of slots for calls in flight, and a call is admitted when all of them have room.
+// The zero Limit limits nothing.
+//
+//	limit := quotient.Limit{
+//		Rates: []quotient.Rate{
+//			quotient.PerSecond(10), // a bucket: ten at once, and ten a second
+//			{Name: "day", Events: 5000, Per: 24 * time.Hour, Kind: quotient.Window}, // from midnight UTC
+//		},
+//		InFlight: 20, // slots: permits that are not released yet
+//	}
+//
+// The [Kind] of a [Rate] says when its events may come. A [Bucket] is the usual choice. [Paced], which [Every] makes,
+// keeps requests evenly apart. [Window] counts by the wall clock, as many APIs do, and [CountedWindow] does it for
+// all replicas together. A rate with a Unit counts something else than requests, such as tokens or bytes: a call
+// takes them with [Cost], and [Permit.Correct] puts an estimate right.
+//
+// [Limiter.SetLimit] changes the limit while callers wait. With [Limiter.SetDryRun] a limiter refuses nobody, and
+// counts whom it would have refused.
+//
+// # The replicas
+//
+// The division is right only while each process knows how many there are. [Replicas] is enough for a fleet that never
+// changes. Otherwise follow a [Source]: the folder poolsize has some for DNS, Kubernetes, Redis, etcd, files and
+// gossip, [Env] reads the environment, and one of your own needs one method.
+//
+//	limiter := quotient.Must(quotient.New(limit, quotient.Replicas(10), quotient.AwaitPool(time.Minute)))
+//	go limiter.Follow(ctx, source)
+//
+// A larger count takes effect at once, because one that is too small lets the fleet exceed the limit. A smaller one
+// waits for [HoldDown], in case the source has only lost sight of some. [AwaitPool] admits nothing before the first
+// report; without it a limiter starts with the count of Replicas, or with the whole limit if you gave none.
+// [Limiter.SetPool] is for an operator who knows better. A program of several limiters makes them in a [Registry],
+// whose Follow serves all of them and which packages admin and metrics show.
+//
+// # Plans and overrides
+//
+// Keys that pay for more belong to a plan, which the call names. A single key gets a limit of its own by an override,
+// for a while or for good:
+//
+//	limiter := quotient.Must(quotient.New(free, quotient.Plans(map[string]quotient.Limit{"paid": paid})))
+//	_, decision := limiter.TryAcquire("customer-7", quotient.Plan("paid"))
+//	fmt.Println(decision)
+//	err := limiter.Override("customer-8", &paid, time.Hour)
+//
+// An override goes before any plan. Both count on the replica that they were set on, like every change of a limiter.
+//
+// # Upstreams that have a limit of their own
+//
+// A client whose API answers 429 can learn its rate from the answers. [Policy] sets how, and the caller tells what
+// became of each request:
+//
+//	limiter := quotient.Must(quotient.New(limit, quotient.Policy(policy.Tracking{}), quotient.Replicas(10)))
+//	permit, err := limiter.Acquire(ctx, "api.example.com")
+//	if err != nil {
+//		return err
+//	}
+//	// send the request, which is refused here
+//	permit.Done(policy.Feedback{Outcome: policy.Throttled, RetryAfter: 2 * time.Second}) // releases it too
+//
+// No replica goes beyond its share unless [BeyondShare] allows it. The transport of httplimit reads the feedback from
+// the answers.
+//
+// # Refusals
+//
+// A refusal of Acquire is a [*LimitedError]: a key and the same [Decision] that TryAcquire returns. errors.Is finds
+// [ErrLimited] in it. The [Reason] tells what to do about it, and Decision.Rule which rate or slots stood in the way:
+//
+//	var refused *quotient.LimitedError
+//	if errors.As(err, &refused) {
+//		fmt.Println(refused.Key, refused.Reason, refused.RetryAfter.Round(time.Minute))
+//	}
+//
+// [Limiter.Explain] says in words why a key waits or is refused, and takes nothing. [Limiter.Stats] and
+// [Limiter.Keys] have the numbers.
+//
+// # Options of New
+//
+//   - The pool: [Replicas] or [StartPool] until a source reports, then [AwaitPool], [HoldDown] and [HintMaxAge].
+//   - The division: [Demand] lends unused shares, [AtLeastOne] is for fewer slots than replicas, [StartEmpty] for
+//     replicas that start while the fleet is busy.
+//   - Classes and upstreams: [Plans], [Policy], [BeyondShare].
+//   - Bounds: [MaxKeys], [MaxWaiting], [MaxWait], [MaxHold].
+//   - Watching: [Logger], [OnAdmit], [OnHeldBack].
+//
+// # Options of a call
+//
+//   - What it takes: [Weight], [Cost].
+//   - Who it is for: [Plan], [Priority.Option].
+//   - What it returns: [Refundable], [StateInto].
+//
+// # What is bounded, and what is not done
+//
+// In any stretch of time the fleet admits at most the rate times that time, plus the larger of the burst and the
+// number of replicas, as long as no replica counts too few. A limiter remembers 65,536 keys and has 10,000 callers
+// wait for each, unless [MaxKeys] and [MaxWaiting] say otherwise. A key is forgotten only when that makes no
+// difference to it. The file docs/bounds.md lists every promise with the test that holds it.
+//
+// A share that a replica does not use is lost to the others unless [Demand] lends it, so spread a key's requests
+// evenly over the replicas. State lives in memory: after a restart buckets are full, and what a policy has learned is
+// gone. Nothing is retried.
+//
+// # Concurrency
+//
+// All methods of a [Limiter], a [Permit] and a [Registry] are safe for concurrent use. A Limiter needs no closing,
+// and starts no goroutine but to write what a call has to log. Follow runs in a goroutine of yours until its context
+// ends.
 package quotient

@@ -95,7 +95,7 @@ func (e *LimitedError) Error() string {
 	return fmt.Sprintf("quotient: %q %s", e.Key, e.Decision)
 }
 
-// Is is for errors.Is.
+// Is has errors.Is find ErrLimited and context.DeadlineExceeded in e, as LimitedError says.
 func (e *LimitedError) Is(target error) bool {
 	return target == ErrLimited && e.Reason != ReasonBadRequest ||
 		e.Reason == ReasonDeadline && target == context.DeadlineExceeded

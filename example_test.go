@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"os"
 	"runtime"
 	"time"
@@ -21,21 +22,92 @@ func limited(limit quotient.Limit, opts ...quotient.Option) *quotient.Limiter {
 	return l
 }
 
-// A limit of 20 requests an hour for each tenant, over four replicas: each admits five.
+// A limit of 1,200 requests a minute for each tenant, over four replicas: each admits 300.
 func Example() {
-	l, err := quotient.New(
-		quotient.Rates(quotient.Rate{Events: 20, Per: time.Hour, Burst: 20}),
-		quotient.Replicas(4),
-	)
+	limiter, err := quotient.New(quotient.Rates(quotient.PerMinute(1200)), quotient.Replicas(4))
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
-	for range 6 {
-		fmt.Print(l.Allow("tenant-7"), " ")
+	if !limiter.Allow("tenant-7") {
+		fmt.Println("over the limit")
 	}
-	fmt.Println(l.Allow("tenant-8"))
-	// Output: true true true true true false true
+	fmt.Println(limiter.Stats().Rules[0].Share, "a minute here")
+	// Output: 300 a minute here
+}
+
+// A caller that has to wait does so as long as its context lasts. Here the slot is free at once.
+func Example_waiting() {
+	limiter := limited(quotient.Limit{InFlight: 1})
+	report := func(ctx context.Context) error {
+		permit, err := limiter.Acquire(ctx, "report")
+		if err != nil {
+			return err // a *LimitedError, or that of ctx
+		}
+		defer permit.Release()
+		return nil
+	}
+	fmt.Println(report(context.Background()))
+	// Output: <nil>
+}
+
+// A limit of several parts.
+func Example_limits() {
+	limit := quotient.Limit{
+		Rates: []quotient.Rate{
+			quotient.PerSecond(10), // a bucket: ten at once, and ten a second
+			{Name: "day", Events: 5000, Per: 24 * time.Hour, Kind: quotient.Window}, // from midnight UTC
+		},
+		InFlight: 20, // slots: permits that are not released yet
+	}
+	fmt.Println(limit)
+	// Output:
+	// second: 10 per 1s, day: 5000 per 24h, window, in flight: 20
+}
+
+// Nothing is admitted before the first report of the number of replicas.
+func Example_replicas() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	limit, source := quotient.Rates(quotient.PerSecond(100)), fleet(5)
+	limiter := quotient.Must(quotient.New(limit, quotient.Replicas(10), quotient.AwaitPool(time.Minute)))
+	go limiter.Follow(ctx, source)
+
+	_, err := limiter.Acquire(ctx, "upstream") // waits for the report
+	fmt.Println(err, limiter.Stats().Rules[0].Share, "a second here")
+	// Output: <nil> 20 a second here
+}
+
+// A plan is of the call, an override of the key.
+func Example_plans() {
+	free, paid := quotient.Rates(quotient.PerMinute(10)), quotient.Rates(quotient.PerMinute(600))
+	limiter := quotient.Must(quotient.New(free, quotient.Plans(map[string]quotient.Limit{"paid": paid})))
+	_, decision := limiter.TryAcquire("customer-7", quotient.Plan("paid"))
+	fmt.Println(decision)
+	err := limiter.Override("customer-8", &paid, time.Hour)
+	fmt.Println(err, limiter.Overrides()["customer-8"].Limit)
+	// Output:
+	// admitted
+	// <nil> minute: 600 per 1m
+}
+
+// An upstream that refuses a request and names a time stops the key for so long.
+func Example_upstream() {
+	limit, ctx := quotient.Rates(quotient.PerSecond(100)), context.Background()
+	call := func() error {
+		limiter := quotient.Must(quotient.New(limit, quotient.Policy(policy.Tracking{}), quotient.Replicas(10)))
+		permit, err := limiter.Acquire(ctx, "api.example.com")
+		if err != nil {
+			return err
+		}
+		// send the request, which is refused here
+		permit.Done(policy.Feedback{Outcome: policy.Throttled, RetryAfter: 2 * time.Second}) // releases it too
+		fmt.Println(limiter.Allow("api.example.com"))
+		return nil
+	}
+	fmt.Println(call())
+	// Output:
+	// false
+	// <nil>
 }
 
 // At most two at a time; a third waits until one of them has released.
@@ -63,17 +135,17 @@ func ExampleLimiter_Acquire() {
 
 // A caller that does not wait learns why, and when to come again.
 func ExampleLimiter_TryAcquire() {
-	l := limited(quotient.Limit{InFlight: 1})
-	p, d := l.TryAcquire("report")
-	fmt.Println(d.OK)
-	_, d = l.TryAcquire("report")
-	fmt.Println(d.OK, d.Reason, d.Rule.Name)
-	fmt.Println(errors.Is(&quotient.LimitedError{Key: "report", Decision: d}, quotient.ErrLimited))
-	p.Release()
-	// Output:
-	// true
-	// false in_flight in-flight
-	// true
+	limiter := limited(quotient.Rates(quotient.Every(time.Hour)))
+	report := func() (comeAgain time.Duration) {
+		permit, decision := limiter.TryAcquire("report")
+		if !decision.OK {
+			return decision.RetryAfter
+		}
+		defer permit.Release()
+		return 0
+	}
+	fmt.Println(report(), report().Round(time.Minute))
+	// Output: 0s 1h0m0s
 }
 
 // A reader of batches takes what there is.
@@ -214,6 +286,19 @@ func ExamplePolicy() {
 		fmt.Println(k.Key, k.Rules[1].Pace, "a second")
 	}
 	// Output: api.example.com 5 a second
+}
+
+// A program whose upstream does not speak HTTP tells the policy what it was answered.
+func ExamplePermit_Done() {
+	l := limited(quotient.Limit{}, quotient.Policy(policy.Tracking{}), quotient.BeyondShare())
+	permit, _ := l.TryAcquire("mail.example.com")
+	permit.Done(policy.Feedback{
+		Outcome:    policy.Throttled, // 429, RESOURCE_EXHAUSTED
+		RetryAfter: 2 * time.Second,
+		Quotas:     [policy.MaxQuotas]policy.Quota{{Limit: 100, Remaining: 0, Reset: time.Minute}},
+	})
+	fmt.Println(l.Check("mail.example.com").OK)
+	// Output: false
 }
 
 // A registry makes each limiter once, with the options that all share.

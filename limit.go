@@ -24,13 +24,15 @@ type Limit struct {
 
 // Rate is a number of events per period, over the fleet. Its Kind says when in the period they may come.
 type Rate struct {
-	// Name is the rule's name; empty is "rate 1", "rate 2" … by position. A changed limit keeps the state of the
-	// rates whose Name and Unit stay. Unit is what is counted: "" are requests (see Weight), others, at most three
-	// of a Limiter, are asked for by Cost.
+	// Name is the rule's name; an empty one is "rate 1", "rate 2" … by position. A changed limit keeps the state of the
+	// rates whose Name and Unit stay. Unit is what is counted: requests if it is empty (see Weight), or something else
+	// that calls take by Cost. A Limiter counts at most three such units.
 	Name, Unit string
-	Events     float64       // per Per: at most 1e12, also a second; 0.001 or more in a window, or the longest Duration
-	Per        time.Duration // 1 ns or longer; a window's is 1 ms or longer
-	Kind       Kind
+	// Events come in each Per, which is 1 ns or longer, and for a window 1 ms. At most 1e12 come in a Per, and in a
+	// second. At least 0.001 come in a window, or with another Kind in the longest Duration.
+	Events float64
+	Per    time.Duration
+	Kind   Kind
 	// Burst is how many events a full Bucket admits at once: 0 to 1<<40, or to the largest int where that has 32
 	// bits. 0 means Events, at least 1. Paced may say 1, which it always is, and a window has none.
 	Burst int
@@ -50,12 +52,13 @@ const (
 	// Bucket fills at Events per Per up to Burst, so that a pause is not lost. A full one admits its burst and then
 	// what fills in, so an upstream that counts windows may see twice Events in the first Per, unless Burst is small.
 	Bucket Kind = iota
-	// Paced saves nothing up: two events are the interval I = Per/Events apart. N replicas that each wait N I might
-	// still act at one instant, so those that know their ordinal take turns: replica i admits one event at N k I +
-	// (i-1) I by the wall clock, or up to I/10 later. So the fleet's are at least .9 I apart, less what the clocks
-	// differ, if all believe in the same pool. There are no turns under a policy that learns or below 50 ms, which is
-	// too short for timers, nor beside a window or a slower Paced rate, as the two might never be open together. From
-	// I = 1 s on a caller that wakes more than I/10 late is queued again at the head of its class, at most three times.
+	// Paced saves nothing up: two events are at least the interval I = Per/Events apart. Each of N replicas waits N
+	// times as long, but they might still act at the same instant. So those that know their ordinal take turns by the
+	// wall clock: in each round of N I, replica i admits one event at (i-1) I, or up to I/10 later. If all believe in
+	// the same pool, the fleet's events are then at least .9 I apart, less what the clocks differ. There are no turns
+	// under a policy that learns, or for I below 50 ms, which is too short for timers, nor beside a window or a slower
+	// Paced rate, as the two might never be open together. From I = 1 s on, a caller that wakes more than I/10 late is
+	// queued again at the head of its class, at most three times.
 	Paced
 	// Window counts from 0 in each Per of the wall clock since the Unix epoch, such as a full minute, and in weeks from
 	// Monday, by UTC or Zone, so that the end of one and the start of the next may bring twice Events. A share of less
@@ -64,7 +67,7 @@ const (
 	Window
 	// CountedWindow is a Window whose Events belong to all replicas together: the first calls take them, on any. It
 	// takes Demand and a source that sums up, as poolsize/gossip. At the start of a window, and where a replica does
-	// not report, the share decides (bound 14 of docs/bounds.md).
+	// not report, the share decides. docs/bounds.md says by how much a window can then be exceeded.
 	CountedWindow
 )
 
@@ -104,12 +107,12 @@ func PerSecond(events float64) Rate {
 	return Rate{Name: "second", Events: events, Per: time.Second}
 }
 
-// PerMinute is PerSecond for a minute, and has that name.
+// PerMinute is PerSecond for a minute. Its name is "minute".
 func PerMinute(events float64) Rate {
 	return Rate{Name: "minute", Events: events, Per: time.Minute}
 }
 
-// PerHour is PerSecond for an hour, and has that name.
+// PerHour is PerSecond for an hour. Its name is "hour".
 func PerHour(events float64) Rate {
 	return Rate{Name: "hour", Events: events, Per: time.Hour}
 }

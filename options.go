@@ -85,8 +85,8 @@ func MaxKeys(n int) Option {
 	}
 }
 
-// MaxWait bounds how long Acquire waits; a caller whose turn is known to come later is refused at once. 0 is the
-// context's.
+// MaxWait bounds how long Acquire waits; a caller whose turn is known to come later is refused at once. With 0, the
+// default, the context alone bounds it.
 func MaxWait(d time.Duration) Option {
 	return func(o *options) error { o.maxWait = d; return atLeast("MaxWait", d, 0) }
 }
@@ -101,8 +101,8 @@ func MaxWaiting(perKey, total int) Option {
 	}
 }
 
-// MaxHold gives a permit back that was not released after d, when the next call needs it, and counts and logs it. 0,
-// the default, is for ever.
+// MaxHold gives a permit back that was not released after d, when the next call needs it, and counts and logs it. With
+// 0, the default, an unreleased permit is out for ever.
 func MaxHold(d time.Duration) Option {
 	return func(o *options) error { o.maxHold = d; return atLeast("MaxHold", d, 0) }
 }
@@ -154,9 +154,9 @@ func Logger(l *slog.Logger) Option {
 	}
 }
 
-// OnAdmit is called when a call was admitted, with the time since the call and the part of it since its tokens and
-// slots were free. It runs on the caller's goroutine, without a lock. Several hooks are called in turn; nil is
-// ignored.
+// OnAdmit has f called for each call that is admitted. waited is the time since the call, and overhead the part of it
+// since its tokens and slots were free. f runs on the caller's goroutine and without a lock, so many may run at a time.
+// Several hooks are called in turn; nil is ignored.
 func OnAdmit(f func(key string, waited, overhead time.Duration)) Option {
 	return func(o *options) error {
 		if f == nil {
@@ -182,10 +182,10 @@ type HeldBack struct {
 	Err    error         // what Acquire returns: nil for an admission, a *LimitedError, or that of the context
 }
 
-// OnHeldBack is called when Acquire has waited for a call or refuses it, with Acquire's context: for traces. It runs on
-// the caller's goroutine, without a lock. Calls that are admitted at once or are not valid, and those of a dry run, are
-// none; nor are those of methods without a context. Each try of Do is one. Several hooks are called in turn; nil is
-// ignored.
+// OnHeldBack has f called when Acquire has waited for a call or refuses it, with Acquire's context: for traces. f runs
+// on the caller's goroutine and without a lock, so many may run at a time. It is not called for calls that are admitted
+// at once or are not valid, for those of a dry run, and for those of methods without a context. Each try of Do is a
+// call. Several hooks are called in turn; nil is ignored.
 func OnHeldBack(f func(ctx context.Context, h HeldBack)) Option {
 	return func(o *options) error {
 		if before := o.onHeldBack; before != nil && f != nil {
@@ -203,8 +203,9 @@ func OnHeldBack(f func(ctx context.Context, h HeldBack)) Option {
 // Replicas is StartPool for a pool of n, 1 to 1,000,000, without ordinals.
 func Replicas(n int) Option { return StartPool(Pool{Replicas: n}) }
 
-// StartPool sets the configured pool. It counts until SetPool or Follow brings another, and again after HintMaxAge,
-// or the age of AwaitPool. The default is one replica, which BeyondShare treats as an unknown pool.
+// StartPool sets the configured pool, which counts until SetPool or Follow brings another, and again when a source has
+// been silent for HintMaxAge, or the age of AwaitPool. The default is one replica, which BeyondShare treats as an
+// unknown pool.
 func StartPool(p Pool) Option {
 	return func(o *options) error { o.pool, o.sized = p, true; return p.validate() }
 }
@@ -219,8 +220,8 @@ func StartEmpty() Option {
 // with ReasonPool. Then each key begins with its share, and windows open with the next one. When a Follow has had
 // nothing usable for maxAge, above 0, the configured pool counts. Without one nothing is admitted, also when Follow
 // has ended, so a replica that a network split cuts off from its source stops, unless it has BeyondShare. Let maxAge be
-// at most the source's expiry plus HoldDown, so that it stops before others take its share. It sets HintMaxAge; the
-// last of the two counts.
+// at most the source's expiry plus HoldDown, so that it stops before others take its share. AwaitPool sets HintMaxAge
+// too; of the two options the last one counts.
 func AwaitPool(maxAge time.Duration) Option {
 	return func(o *options) error {
 		o.awaits, o.hintMaxAge = true, maxAge
@@ -228,8 +229,8 @@ func AwaitPool(maxAge time.Duration) Option {
 	}
 }
 
-// HoldDown is how long a followed pool must have been smaller before it counts as smaller; 30 s by default, 0
-// for at once. A larger one counts at once.
+// HoldDown is how long a followed pool must have been smaller before it counts as smaller: 30 s by default, and at once
+// with 0. A larger one counts at once.
 func HoldDown(d time.Duration) Option {
 	return func(o *options) error { o.holdDown = d; return atLeast("HoldDown", d, 0) }
 }
@@ -250,9 +251,9 @@ const (
 
 // Demand lets the limits of busy keys follow the demand of the replicas, if the source of Follow sums up numbers over
 // the pool, as poolsize/gossip does. A replica borrows what the others do not use of their shares, in rates and slots,
-// and has its own share at any time; windows, turns and bursts stay divided evenly. It names at most that many keys, 1
-// to 10,000, those that it holds back the most. While reports are older than maxAge, a second or two for most fleets,
-// the shares hold.
+// and has its own share at any time; windows, turns and bursts stay divided evenly. keys, 1 to 10,000, is how many keys
+// a replica reports on at once: those that it holds back the most. While reports are older than maxAge, for which a
+// second or two suits most fleets, the shares hold.
 func Demand(keys int, maxAge time.Duration) Option {
 	return func(o *options) error {
 		if o.spokenKeys, o.newsMaxAge = keys, maxAge; keys > maxSpoken {
@@ -269,7 +270,7 @@ func AtLeastOne() Option {
 	return func(o *options) error { o.atLeastOne = true; return nil }
 }
 
-// Plans are those that the limiter has from the start: see Limiter.SetPlan.
+// Plans gives the limiter plans from the start, by their names: see Limiter.SetPlan.
 func Plans(plans map[string]Limit) Option {
 	return func(o *options) error { o.plans = maps.Clone(plans); return nil }
 }

@@ -14,8 +14,9 @@ import (
 type Pool struct {
 	Replicas int // that live, or the sum of their weights: 1 to 1,000,000
 	Ordinal  int // from 1 to Replicas; 0 when it is not known. One of weight w has w in a row, and this is the first
-	// Fixed reports whether no two replicas can hold the same ordinal: it comes from a StatefulSet or the
-	// like. Only then is the remainder of a division of slots given out, to the lowest ordinals.
+	// Fixed reports whether no two replicas can hold the same ordinal, since it comes from a StatefulSet or the like.
+	// The remainder of a division of slots goes to the lowest ordinals that are fixed, or that Follow has seen
+	// unchanged for a HoldDown.
 	Fixed  bool
 	Weight int // as how many replicas this one counts; 0 means 1
 }

@@ -15,7 +15,7 @@ import (
 // do not copy it after its first use. All methods are safe for concurrent use.
 type Registry struct {
 	// Options returns what each limiter that Registry.Limiter makes has before its own options, by its name;
-	// nil is for none. Set it first. It is called with the registry's lock held.
+	// nil is for none. Set it before the first call. It must not call the registry, whose lock is held meanwhile.
 	Options func(name string) []Option
 
 	mu        sync.RWMutex

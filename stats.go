@@ -33,7 +33,7 @@ type Stats struct {
 	Evicted        uint64            // idle keys that were dropped
 	Overflowed     uint64            // calls decided by an overflow gate, because MaxKeys keys were busy
 	DoubleReleases uint64            // releases of a permit that was released, or given back by time, before
-	Reclaimed      uint64            // permits given back by time
+	Reclaimed      uint64            // permits given back by MaxHold or Permit.ExpireIn
 	Expired        uint64            // turns of a paced rate that were lost: the caller woke too late
 	DryRunAdmitted map[Reason]uint64 // calls that only a dry run has admitted, by what stood in the way
 	Throttled      uint64            // feedback that was policy.Throttled; 0 under policy.Fixed
@@ -54,7 +54,7 @@ type PlanStats struct {
 // PoolStats is the pool in force and how it came to be.
 type PoolStats struct {
 	Pool
-	Source    string        // configured, set, followed; awaited: AwaitPool admits nothing
+	Source    string        // "configured", "set", "followed", or "awaited" while AwaitPool admits nothing
 	Age       time.Duration // since the last usable report or SetPool; 0 when there was none
 	Until     time.Time     // when the ttl of SetPool ends; zero: none is in force
 	LastError string
@@ -236,8 +236,8 @@ type KeyState struct {
 	// Counting begins with a refusal. So both are 0 for a key that was not refused in this time, or was reset or
 	// dropped as idle since. Waiters count when they return, and those whose context has ended as refused: to their
 	// callers it is the same. Calls that are not valid do not count. In a dry run Refused has those of
-	// Stats.DryRunAdmitted. Keys that share the overflow gate have its counts. They take 256 bytes of a key with one
-	// rate or slots alone, for a minute, and 64 of any other.
+	// Stats.DryRunAdmitted. Keys that share the overflow gate have its counts. Counting takes 256 bytes for a key with
+	// one rate or slots alone, for a minute, and 64 for any other.
 	Admitted, Refused uint64
 }
 
@@ -391,7 +391,7 @@ func (l *learned) state(x *RuleState, at time.Duration, ctrl int) {
 type Explanation struct {
 	KeyState
 	Remembered bool     // false: a key that would start fresh
-	Overflow   bool     // it shares the gate of the keys for which there is no room
+	Overflow   bool     // MaxKeys keys are busy, and it shares a gate with others
 	Limit      Limit    // that holds for the key, over the fleet
 	Next       Decision // what Check returns, but RetryAfter is that of a call for which no other was told a turn
 

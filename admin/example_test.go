@@ -88,7 +88,8 @@ func ExampleClient() {
 	srv := httptest.NewServer(handler)
 	defer srv.Close()
 
-	client, err := admin.NewClient(srv.URL, admin.BearerToken("secret-0123456789"))
+	url, token := srv.URL, "secret-0123456789"
+	client, err := admin.NewClient(url, admin.BearerToken(token))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -122,6 +123,7 @@ func ExampleClient() {
 func ExampleHandler_ListenAndServe() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Millisecond)
 	defer stop()
+	addr := "127.0.0.1:0"
 	_ = os.Setenv("ADMIN_TOKEN", "an-example-0123456789")
 
 	var limiters quotient.Registry
@@ -132,10 +134,9 @@ func ExampleHandler_ListenAndServe() {
 	}
 	page, err := admin.New(&limiters, admin.Token(os.Getenv("ADMIN_TOKEN")))
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
-	err = page.ListenAndServe(ctx, "127.0.0.1:0") // in a program: "127.0.0.1:9091"
+	err = page.ListenAndServe(ctx, addr) // such as "127.0.0.1:9091"
 	fmt.Println(err)
 	// Output: <nil>
 }
@@ -147,21 +148,20 @@ func ExampleMountOpen() {
 	if _, err := limiters.Limiter("api", quotient.Rates(quotient.PerSecond(100))); err != nil {
 		log.Fatal(err)
 	}
-	ready := func(w http.ResponseWriter, _ *http.Request) {
+	ready := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if err := limiters.Ready(); err != nil {
 			http.Error(w, "not ready", http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = io.WriteString(w, "ready")
-	}
+	})
 	// promhttp's
-	metrics := func(w http.ResponseWriter, _ *http.Request) {
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "quotient_limiters 1")
-	}
-	page, err := admin.New(&limiters, admin.Token("secret-0123456789"),
-		admin.Logger(slog.New(slog.DiscardHandler)),
-		admin.Mount("/metrics", http.HandlerFunc(metrics)),
-		admin.MountOpen("/ready", http.HandlerFunc(ready)))
+	})
+	token, logger := "secret-0123456789", slog.New(slog.DiscardHandler)
+	page, err := admin.New(&limiters, admin.Token(token), admin.Logger(logger),
+		admin.Mount("/metrics", metrics), admin.MountOpen("/ready", ready))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func ExampleMountOpen() {
 	}
 	ask("/ready", "10.1.2.3:4041", "")
 	ask("/metrics", "localhost:4041", "")
-	ask("/metrics", "localhost:4041", "secret-0123456789")
+	ask("/metrics", "localhost:4041", token)
 
 	// Output:
 	// /ready 200 ready

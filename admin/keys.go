@@ -58,18 +58,18 @@ type Explanation struct {
 	RefusedLastMinute  uint64 `json:"refused_last_minute"`
 }
 
-// RuleExplanation is the state of one rule of the limit for a key.
+// RuleExplanation is the state of one rule of the limit for a key. Fields without a comment are as in RuleState.
 type RuleExplanation struct {
 	Name          string  `json:"name"`
 	Unit          string  `json:"unit"`
 	Limit         float64 `json:"limit"`
 	Share         float64 `json:"share"`
 	Burst         float64 `json:"burst"`
-	Ceiling       float64 `json:"ceiling"`        // how far a policy may go
+	Ceiling       float64 `json:"ceiling"`        // how far a policy may go: events a second, or slots
 	Tokens        float64 `json:"tokens"`         // events, or slots, that this replica has left; negative: owed
 	InFlight      float64 `json:"in_flight"`      // slots that the key holds here; 0 for a rate
 	ResetsSeconds float64 `json:"resets_seconds"` // until the rule is as before its first use; 0 for slots
-	Events        float64 `json:"events"`         // as in RuleState
+	Events        float64 `json:"events"`
 	WindowSeconds float64 `json:"window_seconds"`
 }
 
@@ -85,15 +85,15 @@ type Decision struct {
 	Text              string  `json:"text"`                // the same in words
 }
 
-// Learned is the state of one controller of the policy.
+// Learned is the state of one controller of the policy. Pace, Share and Ceiling are in events a second, or in slots.
 type Learned struct {
 	Unit               string  `json:"unit"` // "" for requests, "in-flight" for slots
 	Pace               float64 `json:"pace"`
 	Used               float64 `json:"used"` // 0 to 1: of what the pace allows at once, or of its slots
 	Share              float64 `json:"share"`
 	Ceiling            float64 `json:"ceiling"`
-	PausedForSeconds   float64 `json:"paused_for_seconds"`
-	ForgottenInSeconds float64 `json:"forgotten_in_seconds"`
+	PausedForSeconds   float64 `json:"paused_for_seconds"`   // until an announced pause ends
+	ForgottenInSeconds float64 `json:"forgotten_in_seconds"` // if no feedback comes; 0: nothing has been learned
 }
 
 func newKeys(limiter string, top []quotient.KeyState) Keys {

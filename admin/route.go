@@ -159,7 +159,7 @@ const (
 //
 // A path has letters, digits and -._~/ only, and is neither the API's nor another mount's. There may be 16.
 // The handler sees the path as it was sent; its pages run no scripts unless it sets a Content-Security-Policy
-// of its own. Under [Handler.Serve] an answer takes 30 seconds at most.
+// of its own. Under [Handler.Serve] an answer takes 30 seconds at most. It is not in the OpenAPI document.
 func Mount(path string, what http.Handler) Option { return mounted(path, what, false) }
 
 // MountOpen is Mount without access rules: any client may request the path, without credentials, from any

@@ -133,11 +133,11 @@ type PoolState struct {
 	Weight     int       `json:"weight"`   // the number of them that this one counts as, 1 or more
 	Ordinal    int       `json:"ordinal"`  // 0 for unknown
 	Fixed      bool      `json:"fixed"`
-	Source     string    `json:"source"` // configured, set, followed or awaited
-	AgeSeconds float64   `json:"age_seconds"`
-	Reports    uint64    `json:"reports"`
-	Errors     uint64    `json:"errors"`
-	Rejected   uint64    `json:"rejected"`
+	Source     string    `json:"source"`      // configured, set, followed or awaited
+	AgeSeconds float64   `json:"age_seconds"` // since the last usable report or PUT; 0 when there was none
+	Reports    uint64    `json:"reports"`     // of the source: usable ones
+	Errors     uint64    `json:"errors"`      // its failures
+	Rejected   uint64    `json:"rejected"`    // pools out of range
 	LastError  string    `json:"last_error"`
 	Until      time.Time `json:"until,omitzero"` // when the size that an operator set ends; absent: never
 }

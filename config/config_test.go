@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"go/doc/comment"
+	"go/parser"
+	"go/token"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -503,25 +506,30 @@ rates = [
 	want(t, "names", names, []string{"second", "minute", "", "hour", "day", "10s", "second", ""})
 }
 
-// TestDocumentedFile: the file in the package's comment is valid, but for the unit that a proxy refuses, and
+// TestDocumentedFile: the files in the package's comment are valid. The last one, but for the unit that a proxy refuses,
 // names every field of pools and limiters; the pages have a test of all. The files of testdata that pages show
 // are valid.
 func TestDocumentedFile(t *testing.T) {
-	doc, err := os.ReadFile("doc.go")
+	doc, err := parser.ParseFile(token.NewFileSet(), "doc.go", nil, parser.ParseComments)
 	must(t, err)
-	var text strings.Builder
-	for line := range strings.Lines(string(doc)) {
-		if code, ok := strings.CutPrefix(line, "//\t"); ok {
-			text.WriteString(code)
+	var texts []string
+	for _, b := range new(comment.Parser).Parse(doc.Doc.Text()).Content {
+		if code, ok := b.(*comment.Code); ok && strings.HasPrefix(code.Text, "[") {
+			texts = append(texts, code.Text)
 		}
 	}
-	f, err := config.Parse("q.toml", []byte(text.String()))
+	if len(texts) != 2 {
+		t.Fatalf("%d files in the comment, want 2", len(texts))
+	}
+	_, err = config.Parse("q.toml", []byte(texts[0]))
+	must(t, err)
+	f, err := config.Parse("q.toml", []byte(texts[1]))
 	if fails(t, err, `rates[3].unit: "tokens"`); f != nil || strings.Contains(fmt.Sprint(err), "\n") {
 		t.Fatalf("%v", err)
 	}
 	for _, of := range []any{config.Pool{}, config.Limiter{}} {
 		for name, v := range table(of) {
-			if _, nested := v.(map[string]any); !nested && !strings.Contains(text.String(), name) {
+			if _, nested := v.(map[string]any); !nested && !strings.Contains(texts[1], name) {
 				t.Errorf("%s is not in the comment", name)
 			}
 		}

@@ -26,9 +26,9 @@ func (p *Profile) FeedbackOf(resp *http.Response) (f policy.Feedback, garbage in
 	return f, garbage
 }
 
-// PeekBody returns what the body of an answer starts with, up to n bytes and 64 KiB, for Profile.Judge. They
-// are read again behind it by whoever reads the body. It waits until so many bytes, the end or an error have
-// come, as long as the request's context lasts. Without a body, and for 101 Switching Protocols, it returns
+// PeekBody returns what the body of an answer starts with, up to n bytes and 64 KiB, for Profile.Judge. Whoever
+// reads the body later gets these bytes too. PeekBody waits until so many bytes, the end or an error have come,
+// as long as the request's context lasts. Without a body, and for 101 Switching Protocols, it returns
 // nothing. A body that net/http has not decompressed is returned as it is.
 func PeekBody(resp *http.Response, n int) []byte {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {

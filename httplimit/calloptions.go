@@ -65,7 +65,8 @@ func CostBy(unit string, f func(*http.Request) int) Option {
 }
 
 // Refundable lets the handler give back what a request has taken from rates of requests, should it not count:
-// PermitFrom returns its permit, for Refund. Until then the request counts, and SendFields has told so.
+// PermitFrom returns its permit, for Refund. Until then the request counts, also in what SendFields
+// sends.
 func Refundable() Option {
 	return func(m *middleware) {
 		m.priced = true

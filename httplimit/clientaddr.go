@@ -50,8 +50,8 @@ type ClientAddrConfig struct {
 	// Trusted are the networks of trusted proxies.
 	Trusted []netip.Prefix
 	// TrustUnix trusts the peers of Unix sockets as those of the networks: proxies on the same machine, whose
-	// access the socket's file decides. A peer that names no address has the key of one without. A connection is
-	// known by http.LocalAddrContextKey, which http.Server sets.
+	// access the socket's file decides. If such a peer names no client, all of its requests share the key of peers
+	// without an IP address. A connection is known by http.LocalAddrContextKey, which http.Server sets.
 	TrustUnix bool
 	// Header is the only field that is read from a trusted peer's request. Empty means X-Forwarded-For.
 	//

@@ -2,6 +2,7 @@ package httplimit_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -35,6 +36,25 @@ func Example() {
 	defer resp.Body.Close()
 	fmt.Println(resp.Status)
 	// Output: 200 OK
+}
+
+// A client of a limit that learns from the answers. Here it is the client that refuses, since its limit denies all.
+func Example_client() {
+	limit, url := quotient.Limit{Deny: true}, "http://api.example.com/"
+	get := func() error {
+		limiter := quotient.Must(quotient.New(limit, quotient.Policy(policy.Tracking{}), quotient.Replicas(4)))
+		client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
+		resp, err := client.Get(url)
+		if errors.Is(err, quotient.ErrLimited) {
+			return err // our own limit
+		}
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		return err
+	}
+	fmt.Println(get())
+	// Output: Get "http://api.example.com/": quotient: "api.example.com" refused: denied
 }
 
 // Each path may be asked for twice a minute. The third request is refused, and the answer says when to come

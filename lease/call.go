@@ -150,12 +150,13 @@ func (c *Client) choose(base, at string) {
 	}
 }
 
-// AnswerError is an answer that is not of this interface, or does not fit the request.
+// AnswerError is an answer that no lease server gives, such as that of a proxy, or that does not fit the request.
 type AnswerError struct {
 	Status int    // of HTTP
 	Text   string // the first 200 bytes of its body
 }
 
+// Error has the status and the text.
 func (e *AnswerError) Error() string {
 	return fmt.Sprintf("the server answers %d: %s", e.Status, e.Text)
 }

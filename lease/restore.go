@@ -13,10 +13,10 @@ type Restored struct {
 // below its own levels: it may have used the resource all the time. An existing one must hold just these counts, with
 // the tokens that are given, and its expiry moves. Both expire so long after now: at least 0, and at most 100 years.
 //
-// A token at or above Tokens.Next was given by a server before, if the tokens are those of a clock, which was set back
-// since. Nothing is granted until the clock has passed it, and locks without a token get smaller ones meanwhile. A
-// token that is more than a minute ahead was never given, so that none can move the tokens beyond where a restart
-// begins.
+// If the tokens are those of a clock, one at or above Tokens.Next was given before the clock was set back. Nothing is
+// granted then until the clock has passed it, and locks without a token get smaller ones meanwhile. A token that is
+// more than a minute ahead is refused as one that was never given, or a client could move the tokens beyond where a
+// restart begins.
 //
 // It fails with ErrTooManyLocks, ErrUnknownSemaphore, a CountError, ErrRestoreChanges, a TokenError, ErrNoTokens and
 // ErrTooManyPeers, and then changes nothing. beyond names the semaphores of which more is held now than their maximum.

@@ -40,8 +40,9 @@ type ServerOptions struct {
 // Server serves one Table over HTTP. It starts no goroutine: one timer does what is due. NewServer makes
 // it. It is safe for concurrent use. Call Close at the end.
 //
-// Large bodies, and lists of peers, that are held at a time have 16 MiB each: one more is answered 503, and one
-// that would have more than it leaves free. A request holds up to 1 KiB beside that, so bound the connections.
+// All large bodies together have 16 MiB of memory at a time, and so have all lists of peers. Each may take as much as
+// it leaves free, and a request that would need more is answered 503. A request holds up to 1 KiB beside that, so bound
+// the connections.
 type Server struct {
 	options ServerOptions
 	bodies  held.Room  // of bodies that are read

@@ -217,16 +217,16 @@ const (
 )
 
 // Retry is how a pause is taken that an upstream announces, in Retry-After or the like. The zero value obeys:
-// the first announcement stops new requests of the key until the pause has ended, and what is in flight ends. A
-// pause of a second or less, which may be a rounded-up millisecond, does so the second time in a row, unless it is over
-// before the pace allows the next request.
+// the first announcement stops new requests of the key until the pause has ended, while those in flight go on. A
+// pause of a second or less may be a rounded-up millisecond, so it stops the key only if the next refusal announces one
+// too, and not if it is over before the pace allows the next request.
 type Retry struct {
 	// Longest is how much of a pause is waited out; then a single request tests whether it is meant. 0 or less
 	// means ten minutes, and more than an hour an hour.
 	Longest time.Duration
-	// Test is for an upstream that is known to announce pauses that it does not mean: they are taken from the
-	// beginning as otherwise once one was refuted, since a request was served before its end. A pause then stops
-	// the key only when nothing is served any more, and is tested after ten seconds.
+	// Test is for an upstream that is known to announce pauses that it does not mean. Without it a controller finds
+	// that out when a request is served before the end of a pause; with it, it knows from the beginning. From then on a
+	// pause stops the key only when nothing is served any more, and is tested after ten seconds.
 	Test bool
 }
 

@@ -1,12 +1,35 @@
 package policy_test
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
 )
+
+type obedient struct{}
+
+func (obedient) New(uint64) policy.Controller { return new(obeying) }
+
+type obeying struct{ until time.Duration }
+
+func (c *obeying) Next(s policy.Sample, b policy.Bounds) policy.Pace {
+	if s.Outcome == policy.Throttled {
+		c.until = max(c.until, s.Now+s.RetryAfter)
+	}
+	return policy.Pace{Rate: cmp.Or(b.Share, 1), NotBefore: c.until} // the share is 0 where it is not known
+}
+
+// A policy of one's own: what it does is tested without a clock.
+func ExamplePolicy() {
+	controller, bounds := obedient{}.New(1), policy.Bounds{Share: 10, Ceiling: 10}
+	refused := policy.Sample{Outcome: policy.Throttled, RetryAfter: time.Minute, Now: 5 * time.Second}
+	pace := controller.Next(refused, bounds)
+	fmt.Println(pace.Rate, "a second, not before", pace.NotBefore)
+	// Output: 10 a second, not before 1m5s
+}
 
 // A controller joined by hand to another program's client: ten requests a second, answered after 40 ms, at a
 // share of ten. For two seconds everything is refused.

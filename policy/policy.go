@@ -1,8 +1,3 @@
-// Package policy holds pure controllers: feedback in, rate out.
-//
-// A controller has no clock, no lock and no goroutine. Time is an argument, so a controller can be tested,
-// simulated and replayed at any speed. The limiter joins a controller to a key's pacing bucket (see
-// adaptive.go in the root package) and calls it with the key's lock held.
 package policy
 
 import (
@@ -77,13 +72,13 @@ type Sample struct {
 	// Quota is what the answer reported about the unit that the controller governs.
 	Quota Quota
 	// Now and Sent are the instants of the answer and of the admission, on a monotonic clock with any
-	// origin. From a Limiter, Now never goes back for a controller. All answers are dated by the clock but
-	// one: a Success and no more, where no controller governs slots and no pace expires (Pace.Until). It is
-	// dated by the key's latest admission or feedback, which saves reading the clock.
+	// origin. From a Limiter, Now never goes back for a controller. It is read from the clock, unless the answer is a
+	// mere Success, no controller governs slots and no pace expires (Pace.Until): to save a reading of the clock, such
+	// an answer has the instant of the key's latest admission or feedback.
 	Now, Sent time.Duration
-	// Cost is what the request took of what the controller governs: events, 1 for a request among requests,
-	// or for slots in flight the seconds that it held them. A rate divided by the cost is requests per
-	// second. 0 or less when it is not known, as for slots when the request did not succeed.
+	// Cost is what the request took of what the controller governs: events, of which a request of weight 1 is one, or
+	// for slots in flight the seconds that it held them. A rate divided by the cost is requests per second.
+	// 0 or less means that it is not known, as for slots when the request did not succeed.
 	Cost float64
 	// Taken is what was admitted of what the controller governs, less what was given back unused, since the
 	// controller got its last sample. It counts events; for slots in flight, the slot-seconds of the request
@@ -117,10 +112,10 @@ type Pace struct {
 	// probes it is what the controller expects to allow. The turns of callers that wait are computed by it.
 	Rate float64
 	// NotBefore is the instant before which nothing is admitted, on the clock of Sample.Now. At it the bucket holds
-	// one event, which lets one request for one event pass, and further ones follow at Rate, or as probes. For slots
-	// further ones follow at Rate over the seconds that requests which succeeded have held one, and at once while
-	// none has, or while Rate is all of them. An instant that has passed means now, and one more than an hour ahead
-	// means an hour.
+	// one event, so one request for one event passes, and further ones follow at Rate, or as probes. A controller of
+	// slots has no rate of events: there they follow at Rate divided by the seconds for which requests that succeeded
+	// held a slot, or all at once while none has succeeded or Rate is all of the slots. An instant that has passed
+	// means now, and one more than an hour ahead means an hour.
 	NotBefore time.Duration
 	// Until is the instant from which on the pace is out of date, on the clock of Sample.Now. The first call
 	// at it or later makes the limiter call Next with the outcome Unknown. 0 means that only feedback
@@ -174,8 +169,8 @@ func (Fixed) New(uint64) Controller { return nil }
 type Fleet struct {
 	// Weight is of all known replicas, this one included: 1 or more, or 0 when there is no report.
 	Weight float64
-	// Limit is what Share is a part of, in events per second or slots: Bounds.Share times the number of
-	// parts that it was computed with, which may not be Weight. It is 0 when Share is.
+	// Limit is what Bounds.Share is a part of, in events per second or slots. It is the share times the number of
+	// parts that it was computed with, which may differ from Weight for a while, and 0 when the share is.
 	Limit float64
 	// Wanting is the weight of the replicas that want more than they have (Report.Wanting), at most Weight.
 	Wanting float64
@@ -183,7 +178,7 @@ type Fleet struct {
 	Rate float64
 	// Used is the sum of what the others use.
 	Used float64
-	// Refused is the sum of refusals that all see, in the units of Rate.
+	// Refused is the sum of what all are refused, in the units of Rate.
 	Refused float64
 }
 
@@ -202,15 +197,16 @@ type Report struct {
 	// Wanting reports whether the pace holds requests back, or the replica uses more than the replicas that
 	// want more may use.
 	Wanting bool
-	// Rate is what the replica allows itself if it is Wanting, else what it uses: finite, 0 or more.
+	// Rate is what the replica allows itself if it is Wanting, else what it uses, in the units of Pace.Rate: finite, 0
+	// or more.
 	Rate float64
-	// Refused is what it is refused: finite, 0 or more.
+	// Refused is how much of what it sends is refused, in the units of Rate: finite, 0 or more.
 	Refused float64
 }
 
 // Reporter is a Controller that uses reports of the fleet; others get none. A limiter passes its Report on
-// to the other replicas, about once in each interval. When reports have come it calls Next with the outcome
-// Unknown and the new Bounds.
+// to the other replicas about as often as its source exchanges numbers. When their reports have come it calls Next with
+// the outcome Unknown and the new Bounds.
 type Reporter interface {
 	Controller
 	// Report returns what the replica is to pass on at an instant, on the clock of Sample.Now. It changes

@@ -17,8 +17,8 @@ const (
 	RampRelaxed
 	// RampOnlyIfUsed rises once for each second in which at least Threshold of what was allowed was taken and kept.
 	RampOnlyIfUsed
-	// RampGoBack does that too. For each second with a call that stayed below the threshold it falls by as
-	// much. For each second without a call, when CoolDown is over, it falls by Back of that.
+	// RampGoBack rises as RampOnlyIfUsed does. For each second with a call that stayed below the threshold it falls by
+	// as much. For each second without a call, when CoolDown is over, it falls by Back of that.
 	RampGoBack
 )
 

@@ -11,12 +11,11 @@ import (
 // use it settle at equal rates without talking to each other.
 //
 // A refusal cuts the rate by a tenth or so, once for each round trip; while few of many are refused, it does not
-// go below the share that was hinted (refusal.go). Success lets the rate return to just below where it was cut,
-// rest there, and then grow ever faster (growth.go). A refusal that announces a pause stops the key until the
-// pause has ended. When only refusals come, single probes find the end of them, and the requests served since
-// the last such time give the rate for the next (blackout.go). RateLimit fields make growth faster or slower,
-// as far as refusals confirm them (headroom.go). Reports of other replicas move rates between them (company.go).
-// docs/adaptive-controller.md has the whole picture and the figures, docs/adaptive.md what a user needs.
+// go below the share that was hinted. Success lets the rate return to just below where it was cut, rest there, and then
+// grow ever faster. A refusal that announces a pause stops the key until the pause has ended. When only refusals come,
+// single probes find the end of them, and the requests served since the last such time give the rate for the next.
+// RateLimit fields make growth faster or slower, as far as refusals confirm them. Reports of other replicas move rates
+// between them. docs/adaptive-controller.md has the whole picture and the figures, docs/adaptive.md what a user needs.
 //
 // The zero value is ready to use.
 type Tracking struct {

@@ -3,6 +3,11 @@ package readme
 
 import (
 	"bytes"
+	"go/ast"
+	"go/doc"
+	"go/doc/comment"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path"
@@ -176,6 +181,86 @@ func TestSnippetsCompile(t *testing.T) {
 
 // bare is code without indentation, and without the words for a linter.
 func bare(code string) string { return indent.ReplaceAllString(nolint.ReplaceAllString(code, ""), "") }
+
+// tours are how many Go blocks the comments of some packages have.
+var tours = map[string]int{".": 8, "policy": 3, "httplimit": 6, "config": 3, "lease": 3, "admin": 4}
+
+// Every Go block of a package's comment stands, but for its indentation, in the examples of these packages: those of
+// policy may not import its callers. Its links lead to names, and it has all options.
+func TestToursCompile(t *testing.T) {
+	var examples strings.Builder
+	for dir := range tours {
+		text, err := os.ReadFile(filepath.Join(root, dir, "example_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		examples.Write(text)
+	}
+	for dir, want := range tours {
+		if got := tour(t, packageOf(t, dir), bare(examples.String())); got != want {
+			t.Errorf("%s: %d Go blocks, want %d", dir, got, want)
+		}
+	}
+}
+
+// packageOf is the documentation of a package.
+func packageOf(t *testing.T, dir string) *doc.Package {
+	t.Helper()
+	sources, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset, parsed := token.NewFileSet(), []*ast.File{}
+	for _, name := range sources {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed = append(parsed, f)
+	}
+	pkg, err := doc.NewFromFiles(fset, parsed, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pkg
+}
+
+// isGo reports whether text would be a file of Go behind a package clause.
+func isGo(text string) bool {
+	_, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+text, parser.SkipObjectResolution)
+	return err == nil
+}
+
+// tour checks the comment of a package, and returns how many Go blocks it has.
+func tour(t *testing.T, pkg *doc.Package, examples string) (blocks int) {
+	t.Helper()
+	for _, b := range pkg.Parser().Parse(pkg.Doc).Content {
+		code, ok := b.(*comment.Code)
+		if !ok {
+			continue
+		}
+		if !isGo("func _() {\n"+code.Text+"\n}") && !isGo(code.Text) {
+			continue // of another language
+		}
+		if blocks++; !strings.Contains(examples, bare(code.Text)) {
+			t.Errorf("package %s: stands in no example:\n%s", pkg.Name, code.Text)
+		}
+	}
+	for _, of := range pkg.Types {
+		for _, f := range of.Funcs {
+			if strings.HasSuffix(of.Name, "Option") && !strings.Contains(pkg.Doc, "["+f.Name+"]") {
+				t.Errorf("package %s: the comment does not name the option %s", pkg.Name, f.Name)
+			}
+		}
+	}
+	if dead := regexp.MustCompile(`\[\*?[A-Z][\w.]*\]`).FindAllString(string(pkg.Text(pkg.Doc)), -1); dead != nil {
+		t.Errorf("package %s: links to no name: %v", pkg.Name, dead)
+	}
+	return blocks
+}
 
 // Every test that a page names exists, in a file that go test reads.
 func TestNamedTestsExist(t *testing.T) {
