@@ -27,23 +27,6 @@ func gitHub() *http.Client { // 15 a second are 900 points a minute
 		policy.SpendFast)
 }
 
-func openAI() *http.Client {
-	return follow(quotient.Rates(quotient.PerSecond(200)), policy.SpendFast)
-}
-
-func stripe() *http.Client { // InFlight: its limit of requests at once is not published
-	return follow(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 20},
-		policy.SpendFast)
-}
-
-func apiGateway() *http.Client {
-	return follow(quotient.Rates(quotient.PerSecond(10_000)), policy.SpendFast)
-}
-
-func nginx() *http.Client { // limit_req with limit_req_status 429; no bound of our own is needed
-	return follow(quotient.Limit{}, policy.SpendFast)
-}
-
 var salesforce = &httplimit.Profile{Judge: func(resp *http.Response) (policy.Feedback, bool) {
 	refused := resp.StatusCode == http.StatusForbidden &&
 		bytes.Contains(httplimit.PeekBody(resp, 1024), []byte(`"REQUEST_LIMIT_EXCEEDED"`))
@@ -65,9 +48,13 @@ func TestSalesforce(t *testing.T) {
 // Each recipe, and the client of the README, gets half at least of an upstream that takes twenty a second and says
 // nothing else.
 func TestAdaptiveRecipes(t *testing.T) {
+	ceiling := func(most quotient.Limit) func() *http.Client {
+		return func() *http.Client { return follow(most, policy.SpendFast) }
+	}
 	for name, recipe := range map[string]func() *http.Client{
-		"GitHub": gitHub, "OpenAI": openAI, "Stripe": stripe, "API Gateway": apiGateway, "nginx": nginx,
-		"README.md": client,
+		"GitHub": gitHub, "OpenAI": ceiling(quotient.Rates(quotient.PerSecond(200))), "README.md": client,
+		"Stripe":      ceiling(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 20}),
+		"API Gateway": ceiling(quotient.Rates(quotient.PerSecond(10_000))), "nginx": ceiling(quotient.Limit{}),
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			theirs := quotient.Must(quotient.New(quotient.Rates(quotient.PerSecond(20))))
