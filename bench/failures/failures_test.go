@@ -116,7 +116,7 @@ var rows = []struct {
 	}},
 	{"a flood of keys: one in use", func(f *fleet) outcome { return attack(f, 0) }},
 	{"a flood of keys: a new one", func(f *fleet) outcome { return attack(f, 1000) }}, // no room
-	{"2 slots", func(f *fleet) outcome {
+	{"2 slots for 4 replicas", func(f *fleet) outcome {
 		return work(f, 2, sec/10, 0, 0, "bound 5", quotient.Replicas(4))
 	}},
 	{"... with ordinals", func(f *fleet) outcome { return work(f, 2, sec/10, 0, 0, "bound 5") }},

@@ -3,8 +3,8 @@
 // each of its guards; its tests must pass, and then, with one switch after the other set, the test of that guard
 // must fail. The checkout stays as it is: the go command reads the altered files by its -overlay flag.
 //
-//	go run ./internal/guards                  all guards
-//	go run ./internal/guards -only keys,34a,B2 those of a group, a failure of README.md, or a promise of docs/bounds.md
+//	go run ./internal/guards                    # all guards
+//	go run ./internal/guards -only keys,34a,B2  # of a group and a failure of README.md, and of a bound
 package main
 
 import (
