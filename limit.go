@@ -64,7 +64,7 @@ const (
 	Window
 	// CountedWindow is a Window whose Events belong to all replicas together: the first calls take them, on any. It
 	// takes Demand and a source that sums up, as poolsize/gossip. At the start of a window, and where a replica does
-	// not report, the share decides (docs/bounds.md: counted windows).
+	// not report, the share decides (bound 14 of docs/bounds.md).
 	CountedWindow
 )
 

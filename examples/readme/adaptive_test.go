@@ -14,7 +14,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// The functions of docs/adaptive.md, to the letter.
+// The code of docs/adaptive.md, to the letter.
 
 func follow(most quotient.Limit, spend policy.Spend) *http.Client {
 	tracking := quotient.Policy(policy.Tracking{Spend: spend})
@@ -51,10 +51,12 @@ func TestAdaptiveRecipes(t *testing.T) {
 	ceiling := func(most quotient.Limit) func() *http.Client {
 		return func() *http.Client { return follow(most, policy.SpendFast) }
 	}
+	openAI := ceiling(quotient.Rates(quotient.PerSecond(200)))
+	stripe := ceiling(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 20})
+	apiGateway, nginx := ceiling(quotient.Rates(quotient.PerSecond(10_000))), ceiling(quotient.Limit{})
 	for name, recipe := range map[string]func() *http.Client{
-		"GitHub": gitHub, "OpenAI": ceiling(quotient.Rates(quotient.PerSecond(200))), "README.md": client,
-		"Stripe":      ceiling(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 20}),
-		"API Gateway": ceiling(quotient.Rates(quotient.PerSecond(10_000))), "nginx": ceiling(quotient.Limit{}),
+		"GitHub": gitHub, "OpenAI": openAI, "Stripe": stripe, "API Gateway": apiGateway, "nginx": nginx,
+		"README.md": client,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			theirs := quotient.Must(quotient.New(quotient.Rates(quotient.PerSecond(20))))

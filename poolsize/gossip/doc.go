@@ -62,7 +62,7 @@
 // error, and the earlier keys stay.
 //
 // Every replica that has the key is trusted in what it reports of members. The gain of a replica that lies
-// is bounded: see lent shares in docs/bounds.md.
+// is bounded: see bound 10 of docs/bounds.md.
 //
 // # Limits
 //
