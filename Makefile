@@ -83,7 +83,7 @@ soak: ## run the properties with RAPID_CHECKS (1000000) checks each (SEED=1 PART
 	go test -run='$(PROPERTIES)' -timeout=$(SOAK_TIMEOUT) $(PROVEN) -rapid.checks=$$checks $${seeded:-}; \
 	[ -z '$(SOAK_DONE)' ] || echo "$$line: ok, $$checks checks each" >> '$(SOAK_DONE)'
 
-guards: ## take out each guard of failure modes and bounds, and require that its test fails (ONLY=3,34a,B2)
+guards: ## take out each guard of failure modes and bounds, and require that its test fails (ONLY=keys,34a,B2)
 	go run ./internal/guards -only='$(ONLY)'
 
 mutate: ## change the pure packages in one place at a time, and print what their tests do not notice (gremlins)

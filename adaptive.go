@@ -225,7 +225,9 @@ func (p *pacer) observe(f *policy.Feedback, u *usage, at time.Duration, r *rule,
 // blame returns the controller that gets a refusal, one of those that the request has taken from: an upstream answers
 // "429" and not for want of what. If the feedback has quotas, it is the controller whose quota is the nearest to its
 // end. Otherwise it is the one that last held calls back, since it was probing, or else the controller of requests. A
-// controller that the request has taken nothing from could not hold the next one back. See docs/decisions.md, 20.
+// controller that the request has taken nothing from could not hold the next one back. One controller for everything
+// would cut requests for want of tokens, and to blame all would keep all but one too low. Where two probe at once the
+// wrong one may be blamed, which costs one cut.
 func (l *learned) blame(f *policy.Feedback, u *usage, ctrls []*rule) int {
 	nearest, least := -1, 0.0
 	for i, r := range ctrls {
@@ -391,7 +393,8 @@ const maxPause = time.Hour
 const minPace = time.Millisecond
 
 // pacer is the resource of what a controller governs: the controller, and the bucket that paces it. That is events of
-// one unit, or slots, each of which is taken for as long as a request holds it. See docs/decisions.md, 20.
+// one unit, or slots, each of which is taken for as long as a request holds it. A controller that allows x slots also
+// paces admissions, at x per mean holding time, unless x is all slots: whole slots alone leave a fifth of 20 unused.
 type pacer struct {
 	meter.Bucket
 	meter.Fill                    // of the bucket: what the pace makes of it

@@ -22,7 +22,7 @@ func allowedAt(l *Limiter, key string, now meter.Instant) bool {
 	return s.try(s.gate(hash, key, 0), &oneRequest).reason == ReasonNone
 }
 
-// Failure mode 6: callers that come to the lock in another order than to the clock.
+// Callers that come to the lock in another order than to the clock.
 func TestTimestampsOutOfOrder(t *testing.T) {
 	l := mustNew(t, Rates(perSecond(10, 20)))
 	early, late := meter.Instant{At: time.Second}, meter.Instant{At: 3 * time.Second}

@@ -248,7 +248,7 @@ func TestPoolInForce(t *testing.T) {
 	}
 }
 
-// Failure mode 41: nothing of a Follow is left when its context has ended.
+// Nothing of a Follow is left when its context has ended.
 func TestFollowEndsWithItsContext(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := mustNew(t, Limit{InFlight: 100}, HintMaxAge(time.Minute))

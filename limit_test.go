@@ -101,7 +101,7 @@ func TestValidateNamesFieldAndValue(t *testing.T) {
 	}
 }
 
-// Failure mode 1: a value that is refused changes nothing, neither the limit nor its state.
+// A value that is refused changes nothing, neither the limit nor its state.
 func TestSetLimitKeepsTheOldLimit(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := mustNew(t, Rates(perSecond(1, 3)))
@@ -273,7 +273,7 @@ func TestWarnsOfNeedlessRates(t *testing.T) {
 	}
 }
 
-// Failure mode 8: rates at the edges saturate. A wait that is longer than any Duration is unknown, and a turn
+// Rates at the edges saturate. A wait that is longer than any Duration is unknown, and a turn
 // that never comes is waited for in vain.
 func TestRatesAtTheEdges(t *testing.T) {
 	for _, c := range []struct {

@@ -205,7 +205,7 @@ func crowdedBy(t testing.TB, keys, busy int) *Limiter {
 	return l
 }
 
-// Failure mode 9: while idle keys remain, a new key takes the place of one. Where there are many shards, each
+// While idle keys remain, a new key takes the place of one. Where there are many shards, each
 // sees its own keys alone at first, and what it has saved may be used up before the last idle ones are found.
 func TestNewKeysFindTheIdleOnes(t *testing.T) {
 	for _, c := range []struct {

@@ -103,7 +103,7 @@ func TestLogger(t *testing.T) {
 	})
 }
 
-// Failure mode 31: a call that is not valid, or that can never be admitted, fails at once.
+// A call that is not valid, or that can never be admitted, fails at once.
 func TestBadOptionsFailAtOnce(t *testing.T) {
 	limit := Limit{Rates: []Rate{perSecond(10, 5), tokensPerMinute(1000, 500)}, InFlight: 8}
 	const bad, large = ReasonBadRequest, ReasonTooLarge

@@ -205,7 +205,8 @@ func (s *shard) unexpire(h *holding) {
 }
 
 // reclaim gives back the gate's permits whose time is over. It looks only when the
-// earliest end has come, so that its cost is shared by the permits that have one.
+// earliest end has come, so that its cost is shared by the permits that have one. A timer for each would cost more
+// than the permit, and a goroutine would have to be stopped.
 func (s *shard) reclaim(g *gate, now meter.Instant) {
 	if g.ext == nil || len(g.ext.expiring) == 0 || now.At < g.ext.nextEnd {
 		return

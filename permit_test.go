@@ -39,7 +39,7 @@ func TestReleaseCountsOnce(t *testing.T) {
 }
 
 // A slot of the permit table is used again; the permit that had it before is not valid for its successor.
-// Failure mode 27: no number of uses makes a permit of long ago good again.
+// No number of uses makes a permit of long ago good again.
 func TestStalePermit(t *testing.T) {
 	limit := Limit{InFlight: 1, Rates: []Rate{perSecond(1e6, 1e6), tokensPerMinute(6e7, 1e6)}}
 	l := mustNew(t, limit, Policy(policy.AIMD{}))
@@ -76,7 +76,7 @@ func TestZeroPermitDoesNothing(t *testing.T) {
 	is(t, "a permit with nothing to give back", took(t, mustNew(t, Rates(PerSecond(1))), "k"), p)
 }
 
-// Failure mode 5: a waiter that is admitted in the instant in which its context ends gives all back.
+// A waiter that is admitted in the instant in which its context ends gives all back.
 func TestCancelOfAGrantedWaiter(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := mustNew(t, Limit{Rates: []Rate{perSecond(1, 1), tokensPerMinute(60, 60)}, InFlight: 1})

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Failure mode 17: what is left of a division goes to the lowest fixed ordinals, one each.
+// What is left of a division goes to the lowest fixed ordinals, one each.
 func TestSlotsAreDivided(t *testing.T) {
 	for _, c := range []struct {
 		global int

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Failure mode 16: a new replica starts empty and fills at its share, or with the next window.
+// A new replica starts empty and fills at its share, or with the next window.
 func TestNewReplicaStartsEmpty(t *testing.T) {
 	for _, r := range []Rate{perSecond(8, 40), aligned(8, time.Second)} {
 		row(t, r, func(t *testing.T) {

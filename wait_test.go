@@ -91,7 +91,7 @@ func TestMaxWait(t *testing.T) {
 	})
 }
 
-// Failure mode 8: the longest Duration is no bound, and above all it does not overflow into the past. This
+// The longest Duration is no bound, and above all it does not overflow into the past. This
 // runs by the real clock: in a bubble a timer that fires without end stops the clock.
 func TestLongestMaxWait(t *testing.T) {
 	l := mustNew(t, Limit{InFlight: 1}, MaxWait(math.MaxInt64))
@@ -114,7 +114,7 @@ func TestLongestMaxWait(t *testing.T) {
 	s.dequeue(g, w)
 }
 
-// Failure mode 3: a raised limit lets all waiters through that it admits, at once.
+// A raised limit lets all waiters through that it admits, at once.
 func TestRaiseWakesWaiters(t *testing.T) {
 	for name, raise := range map[string]func(*testing.T, *Limiter){
 		"a higher rate": func(t *testing.T, l *Limiter) {
@@ -146,7 +146,7 @@ func TestRaiseWakesWaiters(t *testing.T) {
 	}
 }
 
-// Failure mode 4: a cut re-paces those who wait already.
+// A cut re-paces those who wait already.
 func TestCutRepacesWaiters(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := mustNew(t, Rates(perSecond(1000, 1)))
@@ -199,7 +199,7 @@ func TestCutRefusesWhatNeverFits(t *testing.T) {
 	}
 }
 
-// Failure mode 32: a head that gives up wakes the next one.
+// A head that gives up wakes the next one.
 func TestCancelledHeadWakesTheNext(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := mustNew(t, Rates(perSecond(1, 5)))
@@ -380,7 +380,7 @@ func sleeping(t *testing.T, l *Limiter, key string, naps []time.Duration, opts .
 
 func naps(d ...time.Duration) []time.Duration { return d }
 
-// Failure mode 26: a caller that wakes later than a tenth of the interval after its turn has lost it, and
+// A caller that wakes later than a tenth of the interval after its turn has lost it, and
 // waits for the next. Nothing but the limiter's or the processor's lateness has made it wait longer than its
 // first turn: that is overhead.
 func TestLateCallersLoseTheirTurn(t *testing.T) {
@@ -621,7 +621,7 @@ func (c *brokenContext) under(t *testing.T, call callee) (brokeOff func()) {
 	}
 }
 
-// Failure mode 5: a context that fails at any call that a waiter makes of it takes the waiter out of the queue, and
+// A context that fails at any call that a waiter makes of it takes the waiter out of the queue, and
 // nothing is lost.
 func TestBrokenContextLosesNothing(t *testing.T) {
 	for _, how := range contextFailures {
@@ -901,7 +901,6 @@ func TestFullQueue(t *testing.T) {
 }
 
 func TestOvertakers(t *testing.T) {
-	// Failure mode 27.
 	row(t, "that never give back do not keep the others waiting", func(t *testing.T) {
 		l := mustNew(t, Limit{InFlight: 3}, MaxHold(5*time.Second))
 		p := took(t, l, "k", Weight(2))

@@ -199,7 +199,7 @@ func TestKeysAreBounded(t *testing.T) {
 	}
 }
 
-// Failure mode 10: a client that sends the text of another one's hash must not share its bucket, wherever the
+// A client that sends the text of another one's hash must not share its bucket, wherever the
 // key is hashed.
 func TestLongKeyAndItsHashAreTwoKeys(t *testing.T) {
 	token := func(r *http.Request) string { return r.Header.Get("X-Tenant") } // as a user writes it

@@ -122,10 +122,15 @@ func TestDocsStateWhatWasMeasured(t *testing.T) {
 		return slices.IndexFunc(contenders(), func(c sim.Contender) bool { return c.Name == name })
 	}
 	tracking, share := column(ours), column("static")
-	for _, name := range []string{"S1", "S2", "S3", "S4", "S5", "S6", "S7", "S10", "S11", "S12b", "S15", "O2", "O4"} {
-		x, shown := row(t, results, name), row(t, page, name)
-		if !slices.Equal(shown[1:], []string{short(x[tracking]), short(x[share])}) {
-			t.Errorf("%s has %v for %s, results.md %v", docsPage, shown, name, x)
+	for name, words := range map[string]string{
+		"S1": "ten equal replicas, right hint", "S2": "one replica wants nine tenths",
+		"S4": "20 become 5, hint 30 s late", "S5": "the limit halves, then doubles", "S6": "50 replicas, no hint",
+		"S7": "demand on and off", "S11": "600 a minute in fixed windows", "S12b": "2 % meaningless 429s, no hint",
+		"O2": "wrong Retry-After", "O4": "everything refused for 20 s",
+	} {
+		x, shown := row(t, results, name), row(t, page, words)
+		if !slices.Equal(shown, []string{short(x[tracking]), short(x[share])}) {
+			t.Errorf("%s has %v for %s, %s, results.md %v", docsPage, shown, name, words, x)
 		}
 	}
 }

@@ -32,8 +32,8 @@ func TestFleets(t *testing.T) {
 		want   []string
 	}{
 		"-duration 10s": {0, []string{"0 broken", " did, of ", "kill -9", "SIGSTOP", "redis: ", "dns ", "file: "}},
-		"-duration 10s -believe 4": {1, []string{"bounds 2, 3, file: ", "bounds 2, 3, dns: ", "bounds 5, 10, slots: ",
-			"agree with the truth, one believes in 4"}},
+		"-duration 10s -believe 4": {1, []string{"bounds 2, 3, the fleet, file: ", "bounds 2, 3, the fleet, dns: ",
+			"bounds 5, 10, in flight, slots: ", "agree with the truth, one believes in 4"}},
 		"-gossip -duration 20s": {0, []string{"0 broken", " did, of ", "kill -9", "SIGSTOP", "partition", "one leaves in order"}},
 	} {
 		t.Run(args, func(t *testing.T) {

@@ -39,13 +39,13 @@ var bounds = []struct {
 	on    []path
 	judge func(r record, p path, states []state) finding
 }{
-	{"bound 1", []path{fromFile, fromDNS, fromRedis, onTurns, onLent}, record.one},
-	{"bounds 2, 3", []path{fromFile, fromDNS, fromRedis, onTurns}, record.all},
-	{"bounds 2, 3, 4, 10", []path{onLent}, record.all},
-	{"bounds 5, 10", []path{onSlots, onLentSlots}, record.inFlight},
+	{"bound 1, one replica", []path{fromFile, fromDNS, fromRedis, onTurns, onLent}, record.one},
+	{"bounds 2, 3, the fleet", []path{fromFile, fromDNS, fromRedis, onTurns}, record.all},
+	{"bounds 2, 3, 4, 10, the fleet", []path{onLent}, record.all},
+	{"bounds 5, 10, in flight", []path{onSlots, onLentSlots}, record.inFlight},
 	{"bound 11, one replica", []path{onWindows}, record.one},
-	{"bound 11", []path{onWindows}, record.exact},
-	{"bound 14", []path{onCounted}, record.windows},
+	{"bound 11, the fleet", []path{onWindows}, record.exact},
+	{"bound 14, the fleet", []path{onCounted}, record.windows},
 	{"pools are right in time", []path{fromFile, fromDNS, fromRedis, onSlots, onWindows, onTurns, onLent, onLentSlots, onCounted}, record.agree},
 	{"it goes on", []path{onWindows, onTurns}, record.goesOn},
 	{"the limit is used", []path{fromFile, fromDNS, fromRedis, onSlots, onWindows, onTurns}, record.used},

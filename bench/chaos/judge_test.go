@@ -125,7 +125,8 @@ func (r *record) stops(since ...time.Duration) {
 
 // TestJudge breaks one bound after the other: exactly what a row wants must be reported.
 func TestJudge(t *testing.T) {
-	const few, lent, many = "pools are right in time, file: from ", "bounds 2, 3, 4, 10, lent", "bounds 2, 3, file"
+	const few, lent = "pools are right in time, file: from ", "bounds 2, 3, 4, 10, the fleet, lent"
+	const many = "bounds 2, 3, the fleet, file"
 	agree := func(p path, at string) string { return "pools are right in time, " + p.String() + ": from " + at }
 	for _, c := range []struct {
 		name   string
@@ -135,9 +136,9 @@ func TestJudge(t *testing.T) {
 	}{
 		{"peace", false, func(*record) {}, nil},
 		{"one too many", false, func(r *record) { r.send(fromDNS, 1, 3010*ms, 3011*ms, ms) },
-			[]string{"bound 1, dns: replica 2: ", "bounds 2, 3, dns: "}},
+			[]string{"bound 1, one replica, dns: replica 2: ", "bounds 2, 3, the fleet, dns: "}},
 		{"all a little too fast", false, func(r *record) { r.send(fromRedis, 1, 0, 20*sec, 900*ms) },
-			[]string{"bound 1, redis", "bounds 2, 3, redis"}},
+			[]string{"bound 1, one replica, redis", "bounds 2, 3, the fleet, redis"}},
 		{"asked for before there was a share", false, func(r *record) {
 			r.joins(fromFile, 10*ms)
 			r.Lives[4].Admitted[fromFile] = append(r.Lives[4].Admitted[fromFile], span{5*sec - 2*ms, 5*sec + ms})
@@ -145,10 +146,10 @@ func TestJudge(t *testing.T) {
 		{"before there was a share", false, func(r *record) {
 			r.joins(fromFile, 10*ms)
 			r.send(fromFile, 4, 4998*ms, 4999*ms, ms)
-		}, []string{"bound 1, file: replica 5: 1 from 4.998 s to 4.998 s, 0.00 allowed"}},
+		}, []string{"bound 1, one replica, file: replica 5: 1 from 4.998 s to 4.998 s, 0.00 allowed"}},
 		{"a claim to have been late", false, func(r *record) {
 			r.Lives[0].Admitted[fromFile] = append(r.Lives[0].Admitted[fromFile], span{sec, 3010 * ms})
-		}, []string{"bound 1, file: replica 1", many}},
+		}, []string{"bound 1, one replica, file: replica 1", many}},
 		{"nobody admitted", false, func(r *record) {
 			for i := range r.Lives {
 				r.Lives[i].Admitted[fromFile] = nil
@@ -189,9 +190,10 @@ func TestJudge(t *testing.T) {
 
 		{"stopped, and its bucket", false, func(r *record) { r.stops(8 * sec) }, nil},
 		{"stopped, and one turn as it was", false, func(r *record) { r.stops(8*sec, 4990*ms) }, nil},
-		{"stopped, and a burst", false, func(r *record) { r.stops(8*sec, 8*sec) }, []string{"bound 1, file: replica 1", many}},
+		{"stopped, and a burst", false, func(r *record) { r.stops(8*sec, 8*sec) },
+			[]string{"bound 1, one replica, file: replica 1", many}},
 		{"stopped, and a burst that says it was late", false, func(r *record) { r.stops(5*sec, 5500*ms, 6*sec, 6500*ms, 7*sec) },
-			[]string{"bound 1, file: replica 1", many}},
+			[]string{"bound 1, one replica, file: replica 1", many}},
 		{"goes on with an old report", false, func(r *record) {
 			r.Truth[fromFile] = []fact{{N: 4}, {span{3 * sec, 3 * sec}, 3}, {span{5 * sec, 5 * sec}, 4}}
 			r.stops()
@@ -201,7 +203,7 @@ func TestJudge(t *testing.T) {
 		}, nil},
 
 		{"a permit too many", false, func(r *record) { r.hold(onSlots, 3, 5010*ms, 5050*ms, 1) },
-			[]string{"bounds 5, 10, slots: 8 in flight at 5.010 s, 7 allowed"}},
+			[]string{"bounds 5, 10, in flight, slots: 8 in flight at 5.010 s, 7 allowed"}},
 		{"as an ordinal becomes another's", false, func(r *record) {
 			r.changed(onSlots, 5*sec, 4)
 			r.hold(onSlots, 3, 7050*ms, 7100*ms, 1)
@@ -209,7 +211,7 @@ func TestJudge(t *testing.T) {
 		{"before it may", false, func(r *record) {
 			r.changed(onSlots, 5*sec, 4)
 			r.hold(onSlots, 3, 6900*ms, 6950*ms, 1)
-		}, []string{"bounds 5, 10, slots"}},
+		}, []string{"bounds 5, 10, in flight, slots"}},
 		{"under a permit that a stopped process has", false, func(r *record) {
 			r.stops()
 			r.silence(onSlots, 0, 4850*ms, 5*sec)
@@ -218,13 +220,14 @@ func TestJudge(t *testing.T) {
 		}, nil},
 
 		{"a window too many", false, func(r *record) { r.send(onWindows, 1, 5260*ms, 5261*ms, ms) },
-			[]string{"bound 11, one replica, windows: replica 2", "bound 11, windows: 2 from 5.250 s to 5.500 s, 1.00 allowed"}},
+			[]string{"bound 11, one replica, windows: replica 2",
+				"bound 11, the fleet, windows: 2 from 5.250 s to 5.500 s, 1.00 allowed"}},
 		{"stuck", false, func(r *record) { r.silence(onTurns, 3, 6*sec, never) },
 			[]string{"it goes on, turns: replica 4 got nothing from 5.900 s to 20.000 s"}},
 
 		{"peace", true, func(*record) {}, nil},
 		{"a burst too many", true, func(r *record) { r.send(onLent, 0, 30*sec, 30*sec+18*ms, ms) },
-			[]string{"bound 1, lent: replica 1", lent}},
+			[]string{"bound 1, one replica, lent: replica 1", lent}},
 		{"a lender asks", true, func(r *record) {
 			r.Onsets = append(r.Onsets, onset{At: 25 * sec})
 			r.send(onLent, 1, 25*sec, 27*sec, 40*ms)
@@ -245,13 +248,13 @@ func TestJudge(t *testing.T) {
 			r.splits(26*sec, 30*sec)
 		}, []string{agree(onLent, "26.000 s"), agree(onLentSlots, "26.000 s"), agree(onCounted, "26.000 s")}},
 		{"a lent permit too many", true, func(r *record) { r.hold(onLentSlots, 1, 30010*ms, 30060*ms, 1) },
-			[]string{"bounds 5, 10, lent-slots: 8 in flight at 30.010 s, 7 allowed"}},
+			[]string{"bounds 5, 10, in flight, lent-slots: 8 in flight at 30.010 s, 7 allowed"}},
 		{"the same as one begins", true, func(r *record) {
 			r.Onsets = append(r.Onsets, onset{At: 29 * sec})
 			r.hold(onLentSlots, 1, 30010*ms, 30060*ms, 1)
 		}, nil},
 		{"more than the counted window", true, func(r *record) { r.send(onCounted, 1, 19*sec, 19*sec+31*ms, ms) },
-			[]string{"bound 14, counted: replica 2 has admitted 31 at 19.030 s"}},
+			[]string{"bound 14, the fleet, counted: replica 2 has admitted 31 at 19.030 s"}},
 		{"a share of it", true, func(r *record) { r.send(onCounted, 1, 19*sec, 19*sec+30*ms, ms) }, nil},
 		{"what is lent is not used", true, func(r *record) { r.silence(onLentSlots, 0, 20*sec, 40*sec) },
 			[]string{"one uses what others lend, lent-slots: 23.1 %"}},

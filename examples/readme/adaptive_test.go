@@ -15,7 +15,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// The functions of docs/adaptive.md, to the letter.
+// The code of docs/adaptive.md, to the letter.
 
 func follow(most quotient.Limit, spend policy.Spend) *http.Client {
 	tracking := quotient.Policy(policy.Tracking{Spend: spend})
@@ -26,23 +26,6 @@ func follow(most quotient.Limit, spend policy.Spend) *http.Client {
 func gitHub() *http.Client { // 15 a second are 900 points a minute
 	return follow(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(15)}, InFlight: 100},
 		policy.SpendFast)
-}
-
-func openAI() *http.Client {
-	return follow(quotient.Rates(quotient.PerSecond(200)), policy.SpendFast)
-}
-
-func stripe() *http.Client { // InFlight: its limit of requests at once is not published
-	return follow(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 20},
-		policy.SpendFast)
-}
-
-func apiGateway() *http.Client {
-	return follow(quotient.Rates(quotient.PerSecond(10_000)), policy.SpendFast)
-}
-
-func nginx() *http.Client { // limit_req with limit_req_status 429; no bound of our own is needed
-	return follow(quotient.Limit{}, policy.SpendFast)
 }
 
 var salesforce = &httplimit.Profile{Judge: func(resp *http.Response) (policy.Feedback, bool) {
@@ -66,6 +49,12 @@ func TestSalesforce(t *testing.T) {
 // Each recipe, and the client of the README, gets half at least of an upstream that takes twenty a second and says
 // nothing else.
 func TestAdaptiveRecipes(t *testing.T) {
+	ceiling := func(most quotient.Limit) func() *http.Client {
+		return func() *http.Client { return follow(most, policy.SpendFast) }
+	}
+	openAI := ceiling(quotient.Rates(quotient.PerSecond(200)))
+	stripe := ceiling(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 20})
+	apiGateway, nginx := ceiling(quotient.Rates(quotient.PerSecond(10_000))), ceiling(quotient.Limit{})
 	for name, recipe := range map[string]func() *http.Client{
 		"GitHub": gitHub, "OpenAI": openAI, "Stripe": stripe, "API Gateway": apiGateway, "nginx": nginx,
 		"README.md": api.Client,

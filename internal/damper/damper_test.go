@@ -198,7 +198,7 @@ func wanted(d *damper.Damper, all []reported, now time.Time) (p damper.Pool, kno
 	return p, true, false
 }
 
-// Failure modes 14, 15: whatever a source says, the share in force is the smallest of those that counted within the
+// Whatever a source says, the share in force is the smallest of those that counted within the
 // last hold-down, whatever pool and weight it came of; an ordinal counts when it is nobody else's; and nothing changes
 // before the damper has said that it may.
 func TestPropertyDamping(t *testing.T) {

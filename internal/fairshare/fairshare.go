@@ -9,6 +9,13 @@
 // A replica borrows only while all replicas of the pool have said something about the key, and the oldest of
 // it is no older than MaxAge. So a replica that is cut off, or that others are cut off from, is back at its
 // even share after MaxAge. No replica ever has less: whatever the others say, they cannot take that away.
+//
+// What lending costs is counted by onsets: while others borrow, a replica begins or resumes to use more than it
+// claimed, or to want more than its share. Steady use costs nothing, as a claim is a tenth above it, and neither does a
+// surge while nothing is lent. A share below three events per interval may cost three more. A loan outlives an onset
+// by a time T: without losses a report's delay and two intervals, at the most MaxAge and one interval. It runs by the
+// borrower's monotonic clock, which stops during a suspend. Onsets that overlap counted once in 100,000 histories; if
+// for all of T no report of a later onset arrived, k of them would cost at most R T ln(k + 1).
 package fairshare
 
 import (

@@ -3,8 +3,8 @@
 // each of its guards; its tests must pass, and then, with one switch after the other set, the test of that guard
 // must fail. The checkout stays as it is: the go command reads the altered files by its -overlay flag.
 //
-//	go run ./internal/guards             all guards
-//	go run ./internal/guards -only 3,34a the guards of these failure modes (docs/failure-modes.md) or bounds (B2)
+//	go run ./internal/guards                    # all guards
+//	go run ./internal/guards -only keys,34a,B2  # of a group and a failure of README.md, and of a bound
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 
 // guard is code that holds a failure mode or a bound, and the test that must fail without it.
 type guard struct {
-	mode string // of docs/failure-modes.md, or B and the number of a bound of docs/bounds.md
+	mode string // of README.md, or B and the number of a bound of docs/bounds.md
 	file string // relative to the module of the working directory
 	test string // package, a space, and the expression for -run
 	find string // text that stands once in file
@@ -41,7 +41,7 @@ const patience = 15 * time.Second
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	only := flag.String("only", "", "check the guards of these failure `modes`, separated by commas")
+	only := flag.String("only", "", "check the guards of these failure `modes` or groups of them, separated by commas")
 	flag.Parse()
 	bad, picked := 0, pick(guards, *only)
 	for i, err := range checkAll(ctx, ".", picked) {
@@ -56,9 +56,12 @@ func main() {
 	}
 }
 
-// pick returns the guards of some modes, all of them for an empty list.
+// pick returns the guards of some modes or groups, all of them for an empty list.
 func pick(all []guard, only string) []guard {
 	modes := strings.Split(only, ",")
+	for _, name := range modes {
+		modes = append(modes, groups[name]...)
+	}
 	return slices.DeleteFunc(slices.Clone(all), func(g guard) bool {
 		return only != "" && !slices.Contains(modes, g.mode)
 	})

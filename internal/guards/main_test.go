@@ -63,3 +63,26 @@ func TestCheckAll(t *testing.T) {
 		t.Errorf("picked %v", got)
 	}
 }
+
+// Every guard is of a failure that README.md lists, or of a bound, and is in one group.
+func TestGroups(t *testing.T) {
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	picked := 0
+	for name, modes := range groups {
+		picked += len(pick(guards, name))
+		for _, mode := range modes {
+			if name != "bounds" && !strings.Contains(string(page), "\n| "+mode+" |") {
+				t.Errorf("README.md has no row %s", mode)
+			}
+			if len(pick(guards, mode)) == 0 {
+				t.Errorf("%s, of %s, has no guard", mode, name)
+			}
+		}
+	}
+	if picked != len(guards) {
+		t.Errorf("the groups have %d guards, of %d", picked, len(guards))
+	}
+}

@@ -1,5 +1,17 @@
 package main
 
+// groups are what -only takes beside numbers: the headings of README.md, and the bounds.
+var groups = map[string][]string{
+	"arithmetic": {"1", "2", "3", "4", "5", "6", "7", "8"},
+	"keys":       {"9", "10", "11", "12", "13"},
+	"replicas":   {"14", "15", "16", "17", "18", "19", "19a", "19b", "19c", "20", "20a", "21", "22", "22a", "22b"},
+	"feedback":   {"23", "24", "25", "26"},
+	"permits":    {"27", "28", "29", "30", "31", "32", "33"},
+	"http":       {"34", "34a", "35", "36", "37", "38"},
+	"operators":  {"39", "40", "41"},
+	"bounds":     {"B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "B9", "B10", "B11", "B12", "B13", "B14"},
+}
+
 // guards are one or two for each failure mode and bound, of the kind that gremlins cannot take out.
 var guards = []guard{
 	{"1", "limit.go", ". ^TestValidateNamesFieldAndValue$",

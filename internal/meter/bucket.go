@@ -10,7 +10,8 @@ import (
 // fills and how many it holds is the rule's (fill), so that a key keeps two words for it. The shard's lock
 // guards it, and instants never go back. The zero value is empty.
 //
-// Its arithmetic is that of golang.org/x/time/rate, in events: see docs/decisions.md, 37.
+// Its arithmetic is that of golang.org/x/time/rate, in events; a property compares the two. A rate.Limiter a key takes
+// 80 bytes, has an int for a burst, and cannot be set to a number of tokens.
 type Bucket struct {
 	Tokens float64       // at the instant last; negative: owed
 	Last   time.Duration // Instant.At

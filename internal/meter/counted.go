@@ -6,6 +6,11 @@ import (
 
 // Count is what the window of a counted rule knows of the events that the other replicas have admitted in it.
 // A window that opens knows nothing, and is divided. The shard's lock guards it.
+//
+// A key has one count in all its plans. A replica without fresh reports has its share, but no more than was left when
+// it last knew, so each adds at most its share. What an ended replica has counted stays, as far as others received it,
+// less what a new one counts. A window that is counted no more has at most what was left of it. A clock that is set
+// back opens a window again.
 type Count struct {
 	Index  int64         // of the window
 	Others int64         // events that the others have admitted, as far as is known here

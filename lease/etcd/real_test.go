@@ -41,7 +41,7 @@ func leads(t *testing.T, j *judge, r *running) {
 	j.wait(t, r.name+" leads", func() bool { return j.now() == r.judged })
 }
 
-// Failure mode 33: one leads after the other, by the end of each, and tokens rise.
+// One leads after the other, by the end of each, and tokens rise.
 func TestRealTakeovers(t *testing.T) {
 	t.Parallel()
 	srv, j := etcdtest.Start(t), newJudge()
@@ -67,7 +67,7 @@ func TestRealTakeovers(t *testing.T) {
 	j.verdict(t)
 }
 
-// Failure mode 33: a leader that is cut off from the store stops before another one leads, and follows that
+// A leader that is cut off from the store stops before another one leads, and follows that
 // one when it is back.
 func TestRealCutOff(t *testing.T) {
 	for name, cut := range map[string]func(*etcdtest.Relay){

@@ -515,7 +515,7 @@ func wants(t *testing.T, j *judge, r *running) {
 	tested.Want(t, "who leads", j.now(), want)
 }
 
-// Failure mode 41: the oldest leads as long as it is renewed, and the others send their clients there. A Run
+// The oldest leads as long as it is renewed, and the others send their clients there. A Run
 // that ends leaves nothing, and hands over at once.
 func TestEndHandsOver(t *testing.T) {
 	play(t, func(t *testing.T, w *world, j *judge, a, b, c *running) {
@@ -545,7 +545,7 @@ func TestEndHandsOver(t *testing.T) {
 // its callers.
 const mostOfEnd = 600 * time.Millisecond
 
-// Failure mode 41: Run returns a second after its context's end at the latest, whatever the store does.
+// Run returns a second after its context's end at the latest, whatever the store does.
 func TestEndIsBounded(t *testing.T) {
 	for _, name := range []string{"renew", "first", "revoke"} {
 		play(t, func(t *testing.T, _ *world, _ *judge, a, _, _ *running) {
@@ -560,7 +560,7 @@ func TestEndIsBounded(t *testing.T) {
 	}
 }
 
-// Failure mode 33: a leader that reaches the store no more stops before another one leads, whether it is cut
+// A leader that reaches the store no more stops before another one leads, whether it is cut
 // off, stopped, or answered by a member that leads the store no more.
 func TestCutOffLeaderStops(t *testing.T) {
 	for name, cut := range map[string]func(*running){
@@ -590,7 +590,7 @@ func TestCutOffLeaderStops(t *testing.T) {
 	}
 }
 
-// Failure mode 33: a process that stops between winning and leading does not lead when it goes on too late.
+// A process that stops between winning and leading does not lead when it goes on too late.
 func TestStoppedWhileItWins(t *testing.T) {
 	play(t, func(t *testing.T, _ *world, j *judge, a, b, c *running) {
 		goOn := make(chan struct{})
@@ -704,7 +704,7 @@ func TestDeletedKey(t *testing.T) {
 	})
 }
 
-// Failure mode 33: more tokens are drawn when half of them are used. They rise, also to those of a leader
+// More tokens are drawn when half of them are used. They rise, also to those of a leader
 // that stood before they were drawn.
 func TestMoreTokens(t *testing.T) {
 	play(t, func(t *testing.T, _ *world, j *judge, a, b, _ *running) {

@@ -24,7 +24,7 @@ func first(t *testing.T) (*etcdtest.Server, *watched.Log) {
 	return srv, a
 }
 
-// Failure mode 15: a process that stands still, or is killed, counts until its lease ends. When it goes on it
+// A process that stands still, or is killed, counts until its lease ends. When it goes on it
 // registers again, and believes in no smaller pool than it had.
 func TestCrash(t *testing.T) {
 	t.Parallel()
@@ -48,7 +48,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// Failure mode 20: the store is away for longer than the leases last. Only errors are reported, then all are
+// The store is away for longer than the leases last. Only errors are reported, then all are
 // there as before, by the same leases, and one that began meanwhile. Nor does a store that has lost its data
 // make a replica believe in a small pool.
 func TestStoreAway(t *testing.T) {
@@ -89,7 +89,7 @@ func TestStoreAway(t *testing.T) {
 	}
 }
 
-// Failure mode 19 of this source: one that cannot reach the store for longer than its lease lasts is dropped,
+// One that cannot reach the store for longer than its lease lasts is dropped,
 // and keeps what it had. When it can it registers again and never believes in less.
 func TestPartition(t *testing.T) {
 	t.Parallel()
@@ -285,7 +285,7 @@ func TestClosedClient(t *testing.T) {
 	}
 }
 
-// Failure mode 20: the leader of three members is killed, or hangs. No replica believes in a smaller pool,
+// The leader of three members is killed, or hangs. No replica believes in a smaller pool,
 // and all go on with the others.
 func TestLeaderFails(t *testing.T) {
 	t.Parallel()

@@ -88,7 +88,7 @@ func (b *busy) serve(t *testing.T) *client {
 	return &client{Client: clientAt(t, l.Addr().String()), ctx: t.Context()}
 }
 
-// Failure mode 20: a renewal that is refused is not asked for again without a pause.
+// A renewal that is refused is not asked for again without a pause.
 func TestRenewCallsOnce(t *testing.T) {
 	b := &busy{}
 	c := b.serve(t)
@@ -132,7 +132,7 @@ func TestRenewalsShareAStream(t *testing.T) {
 	renew(5, nil, 3)
 }
 
-// Failure mode 20: each watch has a stream of its own, so that it does not hang with one that hangs.
+// Each watch has a stream of its own, so that it does not hang with one that hangs.
 func TestWatchesAreApart(t *testing.T) {
 	b := &busy{}
 	c := b.serve(t)
@@ -146,7 +146,7 @@ func TestWatchesAreApart(t *testing.T) {
 	}
 }
 
-// Failure mode 14: a fleet of more keys than a Limiter takes is refused by the first page.
+// A fleet of more keys than a Limiter takes is refused by the first page.
 func TestTooManyKeys(t *testing.T) {
 	b := &busy{keys: mostKeys + 1}
 	c := b.serve(t)

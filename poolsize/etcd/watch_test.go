@@ -77,7 +77,7 @@ func TestChangesAndLooks(t *testing.T) {
 	})
 }
 
-// Failure mode 20: while the store fails each try is an error, after pauses that double up to the period. No
+// While the store fails each try is an error, after pauses that double up to the period. No
 // pool is reported, and the last one is back with the store.
 func TestPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestPauses(t *testing.T) {
 	})
 }
 
-// Failure mode 20: a command that hangs is given up after two tries: a second, or half an Expiry.
+// A command that hangs is given up after two tries: a second, or half an Expiry.
 func TestCommandIsBounded(t *testing.T) {
 	for _, expiry := range []time.Duration{time.Second, 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestEachCommandMayHang(t *testing.T) {
 	}
 }
 
-// Failure mode 20: all keys are deleted, all data is lost, or no replica reaches the store for longer than the
+// All keys are deleted, all data is lost, or no replica reaches the store for longer than the
 // leases last. Each registers again, and reports nothing before another start is over: by then all others are
 // back too. A replica that joins meanwhile may be the first, and none believes in a smaller pool.
 func TestLostRegistration(t *testing.T) {
@@ -207,7 +207,7 @@ func TestLostRegistration(t *testing.T) {
 	}
 }
 
-// Failure mode 20: a process that was suspended finds others gone before it finds that it is gone. It reports
+// A process that was suspended finds others gone before it finds that it is gone. It reports
 // neither.
 func TestSuspended(t *testing.T) {
 	for range 10 { // it chooses by chance what it looks at first

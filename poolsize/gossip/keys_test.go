@@ -28,7 +28,7 @@ func (w *replica) rereads(t *testing.T) {
 	w.Until("it reads the keys again", func() bool { return w.readings.Load() > before+2 })
 }
 
-// Failure mode 18: keys are exchanged while the fleet runs, one step after the other, and no replica is
+// Keys are exchanged while the fleet runs, one step after the other, and no replica is
 // lost.
 func TestKeyRotation(t *testing.T) {
 	t.Parallel()
@@ -75,7 +75,7 @@ func TestKeyRotation(t *testing.T) {
 	totals(all, "k", total+1)
 }
 
-// Failure mode 18: a replica with another key, or without any, is no member, and knows why.
+// A replica with another key, or without any, is no member, and knows why.
 func TestWrongKey(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -245,7 +245,7 @@ func TestConfigNamesFieldAndValue(t *testing.T) {
 	}
 }
 
-// Failure mode 18: without a key a replica does not start on an address that others can reach.
+// Without a key a replica does not start on an address that others can reach.
 func TestNoKeyNoGossip(t *testing.T) {
 	for _, c := range []Config{{}, {Bind: ":0"}, {Bind: "0.0.0.0:0"}, {Bind: "[::]:0"}, {Bind: "192.0.2.1:0"},
 		{Bind: "127.0.0.1:0", Advertise: "192.0.2.1:7946"}} {

@@ -132,7 +132,7 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// Failure mode 20: a master fails, Sentinel makes its replica the master, and no processor believes in a
+// A master fails, Sentinel makes its replica the master, and no processor believes in a
 // smaller pool meanwhile.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
@@ -352,7 +352,7 @@ func (f *failover) join(t *testing.T, id string) *watched.Log {
 	return watch(t, s)
 }
 
-// Failure mode 20: a master of a Cluster dies, or its host vanishes. All processors find its replica soon
+// A master of a Cluster dies, or its host vanishes. All processors find its replica soon
 // after that has become the master, although all had expired by then. None believes in a smaller pool
 // meanwhile: not those that were there, and not those that have started since, before or after the replica's
 // promotion.

@@ -25,7 +25,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Failure mode 15 and the original's defect: a processor that stands still, or crashes, is dropped after its
+// The original's defect: a processor that stands still, or crashes, is dropped after its
 // expiry. When it goes on it counts at once, and believes in no smaller pool than it had.
 func TestCrash(t *testing.T) {
 	t.Parallel()
@@ -187,7 +187,7 @@ func TestDefaults(t *testing.T) {
 	tested.Not(t, !reflect.DeepEqual(good, &Source{Client: c, Fleet: "f"}), "the source was changed")
 }
 
-// Failure mode 20: a store that takes everything in and never answers holds a command for a second.
+// A store that takes everything in and never answers holds a command for a second.
 func TestCommandIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := redis.NewClient(&redis.Options{Addr: pipeAddr, ContextTimeoutEnabled: true,
@@ -257,7 +257,7 @@ func fleetIn(t *testing.T, mini *miniredis.Miniredis, n int, period, expiry time
 	return all, ways
 }
 
-// Failure mode 20: a processor that starts just after the store has lost its data does not take those that
+// A processor that starts just after the store has lost its data does not take those that
 // are back already for all. That holds also if the others' next commands hang, for Follow could not know that
 // they are more.
 func TestNewReplicaAfterLoss(t *testing.T) {

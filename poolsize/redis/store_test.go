@@ -120,7 +120,7 @@ func TestStrangeAnswer(t *testing.T) {
 	}
 }
 
-// Failure mode 20: the store's clock alone decides. A store 200 s ahead or behind of the processors changes
+// The store's clock alone decides. A store 200 s ahead or behind of the processors changes
 // nothing: a sync that said anything by their clock would be refused as late.
 func TestClockOfAClient(t *testing.T) {
 	for _, skew := range []time.Duration{-200 * time.Second, 0, 200 * time.Second} {
@@ -196,7 +196,7 @@ func TestClockOfTheStore(t *testing.T) {
 	}
 }
 
-// Failure mode 20: the store is away for longer than an expiry. Only errors are reported, and then all is as
+// The store is away for longer than an expiry. Only errors are reported, and then all is as
 // before, also where it has lost its data.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
@@ -235,7 +235,7 @@ func cut(away bool, ways ...*way) {
 	}
 }
 
-// Failure mode 20: no processor could reach the store for longer than an expiry, as in a failover, and one
+// No processor could reach the store for longer than an expiry, as in a failover, and one
 // that starts then is the first to reach it. It counts those whom the store still knows, for one expiry in
 // which they can come back, if the store was not silent for too long. If the store has lost its data, the memory
 // of one that is back already counts for both.
@@ -294,7 +294,7 @@ func (c *clustered) ForEachMaster(ctx context.Context, _ func(context.Context, *
 	return ctx.Err()
 }
 
-// Failure mode 20: before a sync that follows a failed one, and only then, a Cluster's client finds out again
+// Before a sync that follows a failed one, and only then, a Cluster's client finds out again
 // which node serves the keys. That takes no longer than a command, and the sync is tried whatever comes of
 // it.
 func TestMapIsReloadedAfterAFailure(t *testing.T) {
