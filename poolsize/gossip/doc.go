@@ -63,7 +63,7 @@
 // error, and the earlier keys stay.
 //
 // Every replica that has the key is trusted in what it reports of members. The gain of a replica that lies
-// is bounded: see bound 10 of docs/bounds.md.
+// is bounded, as docs/bounds.md says of lent shares.
 //
 // # Limits
 //
