@@ -391,12 +391,20 @@ func TestClusterFailover(t *testing.T) {
 			}
 			all = append(all, f.join(t, "z joins before"))
 			wait(t, "the replica is the master", func() bool { return f.role(t, "role:master") })
-			promoted := time.Now()
+			promoted, since := time.Now(), make([]int, len(all), olds+2)
+			for i, w := range all {
+				since[i] = w.Count()
+			}
+			since = append(since, 0)
 			all = append(all, f.join(t, "zz joins after"))
 			for i, w := range all {
 				w.Wants(len(all), i+1)
 			}
 			took := time.Since(promoted)
+			for i, w := range all {
+				_, errs := w.Since(since[i])
+				t.Logf("%d: %d failures", i, len(errs))
+			}
 			t.Logf("all agree %v after the promotion", took)
 			tested.Not(t, took > soon, "it took %v from the promotion until all agreed, not at most %v", took, soon)
 			for i, w := range all {
