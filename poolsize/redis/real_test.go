@@ -392,7 +392,7 @@ func TestClusterFailover(t *testing.T) {
 			}
 			all = append(all, f.join(t, "z joins before"))
 			wait(t, "the replica is the master", func() bool { return f.role(t, "role:master") })
-			since := make([]int, olds+2) // reports of each, to count from here
+			promoted, since := time.Now(), make([]int, olds+2) // reports of each, to count from here
 			for i, w := range all {
 				since[i] = w.Count()
 			}
@@ -400,6 +400,7 @@ func TestClusterFailover(t *testing.T) {
 			for i, w := range all {
 				w.Wants(len(all), i+1)
 			}
+			t.Logf("all agree %v after the promotion", time.Since(promoted))
 			for i, w := range all {
 				_, errs := w.Since(since[i])
 				tested.Not(t, len(errs) > most, "processor %d failed %d times after the promotion", i, len(errs))
