@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"testing"
 
@@ -47,11 +48,10 @@ func TestStatesDoNotCostAllOverrides(t *testing.T) {
 	}
 	h := quiet(t, l).(*Handler)
 	limiters := map[string]*quotient.Limiter{"api": l}
-	allocs := testing.AllocsPerRun(10, func() { h.api.newState(limiters) })
+	allocs := leastAllocs(func() { h.api.newState(limiters) })
 	tested.Not(t, allocs > 500, "%v allocations with 20,000 overrides", allocs)
-	if allocs := testing.AllocsPerRun(10, func() { override{key: "customer-00007"}.show(l) }); allocs > 500 {
-		t.Errorf("the old value of one override, for the log: %v allocations", allocs)
-	}
+	allocs = leastAllocs(func() { override{key: "customer-00007"}.show(l) })
+	tested.Not(t, allocs > 500, "the old value of one override, for the log: %v allocations", allocs)
 	limit.Rates[0].Events = 6
 	must(t, l.Override("a", &limit, 0))
 	s := h.api.newState(limiters).Limiters["api"]
@@ -64,4 +64,14 @@ func TestStatesDoNotCostAllOverrides(t *testing.T) {
 		s.Overrides[0].Key != "customer-00000" {
 		t.Errorf("%d overrides, the first %+v", s.OverrideCount, s.Overrides[0])
 	}
+}
+
+// leastAllocs returns how many allocations f needs, the least of ten counts: what else the process has running
+// allocates beside it now and then.
+func leastAllocs(f func()) float64 {
+	least := math.Inf(1)
+	for range 10 {
+		least = min(least, testing.AllocsPerRun(1, f))
+	}
+	return least
 }

@@ -19,9 +19,13 @@ type clientCall struct {
 	mu     sync.Mutex
 	permit admission
 	use    permitUse
+	user   *attempt        // for which the permit is
 	heard  policy.Feedback // of the attempt, should another one follow
 	err    error           // of the last attempt that was sent
 }
+
+// attempt is one that gRPC makes of a call. Others of the same call may run beside it.
+type attempt struct{ *clientCall }
 
 // permitUse is what has been done under the permit of a call.
 type permitUse uint8
@@ -61,11 +65,14 @@ func (c *clientCall) leave(next permitUse, f policy.Feedback) {
 	}
 }
 
-// attempt takes what an attempt needs that is to be sent now.
-func (c *clientCall) attempt(ctx context.Context) error {
+// take takes what an attempt needs that is to be sent now.
+func (a *attempt) take(ctx context.Context) error {
+	c := a.clientCall
 	c.mu.Lock()
 	use, heard, before := c.use, c.heard, c.err
-	c.use = max(use, permitTaken)
+	if use == permitUnused {
+		c.use, c.user = permitTaken, a
+	}
 	c.mu.Unlock()
 	if use == permitUnused {
 		return nil
@@ -80,7 +87,7 @@ func (c *clientCall) attempt(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	other, use := c.permit, c.use
-	c.permit, c.use, c.heard = permit, permitTaken, failed
+	c.permit, c.use, c.user, c.heard = permit, permitTaken, a, failed
 	c.mu.Unlock()
 	if use < permitGone { // another attempt has got it while this one waited
 		other.Done(failed)
@@ -91,14 +98,23 @@ func (c *clientCall) attempt(ctx context.Context) error {
 	return nil
 }
 
-// attempted notes the end of an attempt. The policies are told of a refusal at once. Of any other outcome the call
+// sent notes that an attempt was sent.
+func (a *attempt) sent() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.user == a && a.use == permitTaken {
+		a.use = permitSent
+	}
+}
+
+// over notes the end of an attempt. The policies are told of a refusal at once. Of any other outcome the call
 // knows more, if no attempt follows: interceptors within the limit may have changed it.
-func (c *clientCall) attempted(err error) {
-	f := feedbackOf(err)
+func (a *attempt) over(err error) {
+	f, c := feedbackOf(err), a.clientCall
 	c.mu.Lock()
 	use := c.use
 	switch {
-	case use == permitTaken:
+	case use == permitTaken && c.user == a: // not sent: the permit is for the next one
 		c.use = permitUnused
 	case use == permitSent && err != nil: // else the sending has ended, of which there is no outcome
 		c.heard, c.err = f, err
@@ -114,13 +130,13 @@ func (c *clientCall) attempted(err error) {
 // attempt that is sent, which may wait and fail.
 type attempts struct{ *guard }
 
-// callKey is the key of a clientCall in a context.
+// callKey is the key of a clientCall in a context, and in that of an attempt of the attempt.
 type callKey attempts
 
 // GetRequestMetadata takes what an attempt holds. gRPC's own calls, such as of a health check, are not limited.
 func (h attempts) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
-	if c, ok := ctx.Value(callKey(h)).(*clientCall); ok {
-		return nil, c.attempt(ctx)
+	if a, ok := ctx.Value(callKey(h)).(*attempt); ok {
+		return nil, a.take(ctx)
 	}
 	return nil, nil
 }
@@ -130,24 +146,25 @@ func (attempts) RequireTransportSecurity() bool { return false }
 
 // HandleRPC notes that an attempt is sent, and that it is over.
 func (h attempts) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	c, ok := ctx.Value(callKey(h)).(*clientCall)
+	a, ok := ctx.Value(callKey(h)).(*attempt)
 	if !ok {
 		return
 	}
 	switch s := s.(type) {
 	case *stats.OutHeader:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.use == permitTaken {
-			c.use = permitSent
-		}
+		a.sent()
 	case *stats.End:
-		c.attempted(s.Error)
+		a.over(s.Error)
 	}
 }
 
-// TagRPC, TagConn and HandleConn are for stats.Handler.
-func (attempts) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+// TagRPC tells the attempts of a call apart.
+func (h attempts) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
+	if c, ok := ctx.Value(callKey(h)).(*clientCall); ok {
+		return context.WithValue(ctx, callKey(h), &attempt{c})
+	}
+	return ctx
+}
 
 // TagConn adds nothing.
 func (attempts) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -160,6 +161,59 @@ func TestAttemptsAtOneTime(t *testing.T) {
 	idle(t, l)
 	if n := l.Stats().Admitted; n != 10*together || calls.Load() != 10*together {
 		t.Errorf("%d admitted, %d calls reached the server; want %d", n, calls.Load(), 10*together)
+	}
+}
+
+// slow are credentials that hold the second attempt up.
+type slow struct {
+	calls           atomic.Int32
+	arrived, goesOn chan struct{}
+}
+
+func (s *slow) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	if s.calls.Add(1) == 2 {
+		close(s.arrived)
+		<-s.goesOn
+	}
+	return nil, nil
+}
+
+func (*slow) RequireTransportSecurity() bool { return false }
+
+// An attempt that ends while another one is about to be sent leaves nothing to a third.
+func TestAttemptsTakeTheirOwn(t *testing.T) {
+	var calls atomic.Int32
+	l, creds := limiter(t, quotient.Limit{InFlight: 1}), &slow{arrived: make(chan struct{}), goesOn: make(chan struct{})}
+	answer := make(chan struct{})
+	s := &service{unary: func(context.Context) error {
+		if calls.Add(1) == 1 {
+			<-answer
+		}
+		return nil
+	}}
+	hedge := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+		opts ...grpc.CallOption) error {
+		first, second := make(chan error, 1), make(chan error, 1)
+		call := func() error { return invoke(ctx, method, req, new(pb.SimpleResponse), cc, opts...) }
+		go func() { first <- call() }()
+		for calls.Load() == 0 && ctx.Err() == nil {
+			runtime.Gosched()
+		}
+		go func() { second <- call() }()
+		<-creds.arrived
+		close(answer)
+		err := errors.Join(<-first, call())
+		close(creds.goesOn)
+		return errors.Join(err, <-second)
+	}
+	client := connect(t, s, nil, append(Client(l, Target()), grpc.WithPerRPCCredentials(creds),
+		grpc.WithChainUnaryInterceptor(hedge))...)
+	if err := unary(deadline(t), client); err != nil {
+		t.Fatal(err)
+	}
+	idle(t, l)
+	if n := l.Stats().Admitted; n != 3 || calls.Load() != 3 {
+		t.Errorf("%d admitted, %d calls reached the server; want 3", n, calls.Load())
 	}
 }
 

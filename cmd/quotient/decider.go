@@ -106,14 +106,17 @@ func (d *decider) adjust(f *config.File) (err error) {
 // Prepare is the first half of a reload. Where it listens, and what gRPC answers at all, are fixed.
 func (d *decider) Prepare(f *config.File) (commit func(), err error) {
 	was, is := d.opened, f
-	for field, same := range map[string]bool{
-		"decide.grpc":            is.Decide.GRPC == was.Decide.GRPC,
-		"decide.http":            is.Decide.HTTP == was.Decide.HTTP,
-		"decide.ratelimit-files": (len(is.Decide.RateLimitFiles) == 0) == (len(was.Decide.RateLimitFiles) == 0),
-		"proxy.rules":            (len(is.Proxy.Rules) == 0) == (len(was.Proxy.Rules) == 0),
+	for _, fixed := range []struct {
+		field string
+		same  bool
+	}{
+		{"decide.grpc", is.Decide.GRPC == was.Decide.GRPC},
+		{"decide.http", is.Decide.HTTP == was.Decide.HTTP},
+		{"decide.ratelimit-files", (len(is.Decide.RateLimitFiles) == 0) == (len(was.Decide.RateLimitFiles) == 0)},
+		{"proxy.rules", (len(is.Proxy.Rules) == 0) == (len(was.Proxy.Rules) == 0)},
 	} {
-		if !same {
-			return nil, config.Error{Field: field, Text: "a change requires a restart"}
+		if !fixed.same {
+			return nil, config.Error{Field: fixed.field, Text: "a change requires a restart"}
 		}
 	}
 	swap, err := d.Door.Prepare(f)

@@ -362,13 +362,14 @@ func TestClusterFailover(t *testing.T) {
 	for _, vanishes := range []bool{false, true} {
 		t.Run(fmt.Sprint("vanishes ", vanishes), func(t *testing.T) {
 			t.Parallel()
-			const olds = 6
-			expiry, soon := expiry, 6*time.Second
+			// A processor that finds the new master needs a few syncs. With the client's old map, which it keeps for a
+			// minute, more than a hundred fail. They are counted, and not timed, or a machine that stands still would count.
+			const olds, most = 6, 50
+			expiry := expiry
 			if vanishes {
 				// Each try to reach the vanished host takes a command's time, and the client chooses by
 				// chance whom it asks for the others. So a processor needs several tries within an expiry.
 				expiry = 6 * time.Second
-				soon = 20 * time.Second // a new client may first wait 5 s, whatever its context says
 			}
 			f := newFailover(t, expiry)
 			var all []*watched.Log
@@ -391,14 +392,19 @@ func TestClusterFailover(t *testing.T) {
 			}
 			all = append(all, f.join(t, "z joins before"))
 			wait(t, "the replica is the master", func() bool { return f.role(t, "role:master") })
-			promoted := time.Now()
+			promoted, since := time.Now(), make([]int, olds+2) // reports of each, to count from here
+			for i, w := range all {
+				since[i] = w.Count()
+			}
 			all = append(all, f.join(t, "zz joins after"))
 			for i, w := range all {
 				w.Wants(len(all), i+1)
 			}
-			took := time.Since(promoted)
-			t.Logf("all agree %v after the promotion", took)
-			tested.Not(t, took > soon, "it took %v from the promotion until all agreed, not at most %v", took, soon)
+			t.Logf("all agree %v after the promotion", time.Since(promoted))
+			for i, w := range all {
+				_, errs := w.Since(since[i])
+				tested.Not(t, len(errs) > most, "processor %d failed %d times after the promotion", i, len(errs))
+			}
 			for i, w := range all {
 				least := olds // they may find the new master before the new replicas do
 				if i >= olds {

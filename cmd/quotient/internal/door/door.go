@@ -10,9 +10,9 @@
 // only some of them, see nothing but 200.
 //
 // A caller names the client, and all else is what that client has sent. So a Door believes callers on loopback and at
-// Unix sockets, and those in proxy.trusted, alone. It reads each thing from one field, which the caller's configuration has
-// to set for every request in place of what a client sent. A field that is missing, malformed or there twice is an
-// error, never a decision under another key.
+// Unix sockets, and those in proxy.trusted, alone. It reads each thing from one field, which the caller's
+// configuration has to set for every request in place of what a client sent. A field that is missing, malformed or
+// there twice is an error, never a decision under another key.
 package door
 
 import (

@@ -284,7 +284,7 @@ func TestBoundsOfFiles(t *testing.T) {
 		{deep.String(), "more than 32 levels of descriptors"},
 		{wide.String(), "more than 100000 values"},
 		{strings.Repeat("# a comment\n", maxFile/12+1), "it is larger than 1048576 bytes"},
-		{"a: " + strings.Repeat("[", maxFile-20), "nested too deep"},
+		{"a: " + strings.Repeat("[", maxFile/16), "nested too deep"},
 		{strings.Repeat(" ", maxIndent+1) + "a: b", "nested too deep"},
 	} {
 		path := filepath.Join(t.TempDir(), "q.yaml")

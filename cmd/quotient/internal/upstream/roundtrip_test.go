@@ -201,11 +201,6 @@ func TestKinds(t *testing.T) {
 		{name: "silent h2c", url: silentH2, kind: Timeout},
 		{name: "gone", url: silent.URL, kind: Gone, change: leaving},
 		{name: "gone h2c", url: silentH2, kind: Gone, change: leaving},
-		{name: "deadline", url: silent.URL, kind: Timeout, change: func(r *http.Request) *http.Request {
-			ctx, cancel := context.WithTimeout(r.Context(), time.Millisecond)
-			t.Cleanup(cancel)
-			return r.WithContext(ctx)
-		}},
 		{name: "body", url: silent.URL, kind: Body, change: badBody},
 		{name: "body h2c", url: silentH2, kind: Body, change: badBody},
 	} {
@@ -232,6 +227,24 @@ func TestKinds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A request's own deadline ends the wait for its answer. There is a connection already: a dial would fail otherwise.
+func TestKindOfADeadline(t *testing.T) {
+	s := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/answered" {
+			<-r.Context().Done()
+		}
+	})
+	p := poolOf(t, nil, s.URL)
+	get(t, p, "/answered")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, err := p.RoundTrip(ask(t, http.MethodGet, "/", "").WithContext(ctx))
+	want(t, "the kind of "+errorText(err), Classify(err), Timeout)
+	e, ok := errors.AsType[*Error](err)
+	want(t, "it says where", ok && e.URL == s.URL, true)
+	want(t, "in flight", p.State()[0].InFlight, 0)
 }
 
 // leaving is the request of a client that goes when it was sent.
