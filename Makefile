@@ -142,7 +142,7 @@ release: ## tag VERSION of every published module, and fill dist (VERSION=v0.1.0
 published: # print the folders of the published modules, for tools/release.sh
 	@echo $(PUBLISHED)
 
-release-check: ## install and run each published module from a release in a clone, about a minute
+release-check: ## install and run each published module from a release in a clone, under another module path
 	tools/installs.sh
 
 ci: ## run everything that must pass before a merge
