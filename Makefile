@@ -15,6 +15,7 @@ COVER_MIN    ?= 90
 RACE         ?= work
 ONLY         ?=
 VERSION      ?=
+MODULE       ?=
 PART         ?= 1/1
 ROUNDS       ?= 6
 CHAOS        ?= 10m
@@ -33,7 +34,7 @@ SYSTEMIC  = $(sort $(dir $(shell git grep -lE '"syscall"|^//go:build' -- '*.go' 
 # The workspace does not have caddyquotient.
 FUZZING  = $$(grep -rlE --include='*_test.go' --exclude-dir=testdata --exclude-dir=caddyquotient '^func Fuzz' . | xargs -r dirname | sort -u)
 
-.PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy decide leases cover fleet apart image chaos browser binaries published release release-check ci
+.PHONY: help test race test-ints lint fuzz soak guards mutate bench proxy decide leases cover fleet apart image chaos browser published release release-check ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -135,32 +136,13 @@ chaos: ## run a fleet under faults for CHAOS (10m): processes, sources; and one 
 browser: ## test the operator's page in chromium, what takes long too (PICTURES=docs/pictures takes its pictures again)
 	QUOTIENT_REQUIRE=chromium,npm go test -count=1 ./admin/browser -args -all $(if $(PICTURES),-screenshots="$(CURDIR)/$(PICTURES)")
 
-binaries: ## build the command for Linux, macOS and Windows from the tag that is checked out, into dist (goreleaser)
-	go run github.com/goreleaser/goreleaser/v2@v2.15.0 release --clean --skip=publish
+release: ## tag VERSION of every published module, and fill dist (VERSION=v0.1.0 MODULE=github.com/owner/name ONLY=tags)
+	@tools/release.sh '$(VERSION)' '$(MODULE)' '$(ONLY)'
 
-# A user's build ignores replace lines, and go install refuses them: so the tagged commit has none. It is not
-# merged, since main would then require its own past versions.
-release: ## tag VERSION of every published module, on a commit off main; it pushes nothing (VERSION=v0.1.0)
-	@[[ '$(VERSION)' =~ ^v[01](\.(0|[1-9][0-9]*)){2}$$ ]] || { echo "VERSION is '$(VERSION)', want one like v0.1.0"; exit 1; }
-	@[ "$$(git rev-parse --abbrev-ref HEAD)" = main ] || { echo "the branch is not main"; exit 1; }
-	@[ -z "$$(git status --porcelain)" ] || { echo "files are not committed"; exit 1; }
-	@! git tag --list | grep -E '(^|/)$(subst .,\.,$(VERSION))$$' || { echo "that tag exists"; exit 1; }
-	@grep -qF '## [$(VERSION:v%=%)]' CHANGELOG.md || { echo "CHANGELOG.md has no section [$(VERSION:v%=%)]"; exit 1; }
-	@git switch --quiet --detach; trap 'git switch --quiet --force main' EXIT; \
-	for dir in $(PUBLISHED); do \
-	  sed -i -E '/quotient-go.* => /d; s#(quotient-go/quotient[^ ]*) v0\.0\.0[^ ]*#\1 $(VERSION)#' $$dir/go.mod; \
-	  go mod edit -fmt $$dir/go.mod; \
-	done; \
-	git commit --quiet --allow-empty --all --message='Release $(VERSION)'; tags=; \
-	for dir in $(PUBLISHED); do \
-	  tag=$$dir/$(VERSION); tag=$${tag#./}; tags+=" $$tag"; git tag --annotate --message="$$tag" "$$tag"; \
-	done; \
-	echo "Look at the commit with git show $(VERSION), and publish it with"; echo "  git push --atomic origin$$tags"
-
-published: # print the folders of the published modules, for tools/installs.sh
+published: # print the folders of the published modules, for tools/release.sh
 	@echo $(PUBLISHED)
 
-release-check: ## install and run each published module from a release in a clone, about a minute
+release-check: ## install and run each published module from a release in a clone, under another module path
 	tools/installs.sh
 
 ci: ## run everything that must pass before a merge

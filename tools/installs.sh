@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # Shows that users can install quotient: a module that knows nothing of this repository gets, builds and runs
-# every package of each published module, from a file-system proxy of a release of the last commit, and once
-# more from the checkout with the lines that the README gives for go.mod. Modules of others come from this
-# machine's module cache, and those that it lacks from GOPROXY. caddyquotient is got and its packages are found, but it
-# is not built, since with these settings all of Caddy would be compiled again: make apart builds it.
+# every package of each published module, from a file-system proxy of a release of the last commit under another
+# module path, and once more from the clone with the lines that the README gives for go.mod. Modules of others come
+# from this machine's module cache, and those that it lacks from GOPROXY. caddyquotient is got and its packages are
+# found, but it is not built, since with these settings all of Caddy would be compiled again: make apart builds it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-root=github.com/quotient-go/quotient
+root=github.com/owner/name
 version=v0.1.0
-checkout=$PWD
 cache=$(go env GOMODCACHE) proxies=$(go env GOPROXY)
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
@@ -18,9 +17,12 @@ cd "$dir/repo"
 git switch --quiet --force-create main # the checkout may be of no branch
 git config user.name "A Test"
 git config user.email test@example.com
-grep -qF "## [${version#v}]" CHANGELOG.md || sed -i "s/^## Unreleased.*\|^## \[Unreleased\].*/## [${version#v}]/" CHANGELOG.md
-git commit --quiet --allow-empty --all --message="Changelog"
-make --no-print-directory release VERSION="$version"
+path=$(sed -n 's/^module //p' go.mod)
+make --no-print-directory release VERSION="$version" MODULE=$root ONLY=tags
+if git grep -nF "$path"; then
+  echo "the module path is not replaced there"
+  exit 1
+fi
 read -ra modules <<<"$(make --no-print-directory published)"
 
 # The proxy is what the go command makes of the tags.
@@ -57,7 +59,7 @@ run() {
   fi
 }
 
-lines=$(awk '/^require github.com/ { inside = 1 } /^```/ { inside = 0 } inside' "$checkout/README.md")
+lines=$(awk '/^require github.com/ { inside = 1 } /^```/ { inside = 0 } inside' "$dir/repo/README.md")
 for module in "${modules[@]}"; do
   path=$root/$module
   mkdir -p "$dir/user/$module" "$dir/neighbour/$module"
@@ -70,9 +72,9 @@ for module in "${modules[@]}"; do
   fi
   echo "from the proxy: $module"
 
-  [[ $module != . && $module != cmd/* ]] || continue # the README's lines are for packages to import
+  [[ $lines && $module != . && $module != cmd/* ]] || continue # they are for packages to import, until these are published
   cd "$dir/neighbour/$module"
-  printf 'module user\n\ngo 1.26.0\n\n%s\n' "$lines" | sed "s#poolsize/redis#$module#g; s#\.\./quotient#$checkout#g" >go.mod
+  printf 'module user\n\ngo 1.26.0\n\n%s\n' "$lines" | sed "s#poolsize/redis#$module#g; s#\.\./quotient#$dir/repo#g" >go.mod
   cp "$dir/user/$module/main.go" .
   run
   echo "with the README's lines: $module"
