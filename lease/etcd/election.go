@@ -41,9 +41,9 @@
 //
 // A key has the election's name, and the lease in etcd. Its value is the server's URL. The server with the oldest key
 // leads. The election package of etcd's own client uses such keys too, and so does etcdctl: "etcdctl elect -l
-// quotient-leases/locks" shows the leader. That package is not used itself, because it does not say until when a process
-// leads, and has defects in 3.6 (etcd issues 18163, 19597, 21128, 22123, 22387). Every client that may write these keys
-// is trusted.
+// quotient-leases/locks" shows the leader. That package is not used itself, because it does not say until when a
+// process leads, and has defects in 3.6 (etcd issues 18163, 19597, 21128, 22123, 22387). Every client that may write
+// these keys is trusted.
 package etcd
 
 import (
