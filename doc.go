@@ -11,9 +11,9 @@
 //	}
 //
 // Every key has the limit for itself, and a key is whatever you name: a tenant, an API token, a route, a host. Here
-// each of four replicas admits 300 requests a minute of each tenant, so all four together admit 1,200. A decision
-// takes one clock read and one short lock, and no network. Where the limit is a constant of the program, [Must]
-// spares you the error.
+// each of four replicas admits 300 requests a minute from each tenant, so together they admit 1,200. A decision takes
+// one clock read and one short lock, and no network. Where the limit is a constant of the program, [Must] spares you
+// the error.
 //
 // Servers and clients of HTTP rarely call a Limiter themselves, since package httplimit has a middleware and a
 // transport. Modules beside this one do the same for gin, echo, gRPC and Caddy, and the command quotient for programs
@@ -22,8 +22,8 @@
 // # Asking
 //
 // [Limiter.Allow] says whether a request may go ahead now. It suits rates; for work that takes a while, use
-// [Limiter.TryAcquire], which returns a [Permit] and, if it refuses, a [Decision] with the reason and the time to
-// come again:
+// [Limiter.TryAcquire], which returns a [Permit] and, if it refuses, a [Decision] with the reason and the time to come
+// again:
 //
 //	permit, decision := limiter.TryAcquire("report")
 //	if !decision.OK {
@@ -41,9 +41,9 @@
 //	defer permit.Release()
 //
 // Waiters of a key are served in the order of arrival within their [Priority]. Release every permit, because its slot
-// stays taken otherwise; [MaxHold] gives back those that a bug has lost. [Do] acquires, calls a function and
-// releases. [TryAcquireAll] asks several limiters at once, and [Limiter.TryAcquireUpTo] takes as much of a batch as
-// there is room for.
+// stays taken otherwise. [MaxHold] gives back the slots of permits that a bug has lost. [Do] acquires, calls a
+// function and releases. [TryAcquireAll] asks several limiters at once, and [Limiter.TryAcquireUpTo] takes as much of
+// a batch as there is room for.
 //
 // # Limits
 //
@@ -59,9 +59,9 @@
 //	}
 //
 // The [Kind] of a [Rate] says when its events may come. A [Bucket] is the usual choice. [Paced], which [Every] makes,
-// keeps requests evenly apart. [Window] counts by the wall clock, as many APIs do, and [CountedWindow] does it for
-// all replicas together. A rate with a Unit counts something else than requests, such as tokens or bytes: a call
-// takes them with [Cost], and [Permit.Correct] puts an estimate right.
+// keeps requests evenly apart. [Window] counts by the wall clock, as many APIs do, and [CountedWindow] does it for all
+// replicas together. A rate with a Unit counts something other than requests, such as tokens or bytes. A call says by
+// [Cost] how many it takes, and if that was an estimate, [Permit.Correct] puts it right afterwards.
 //
 // [Limiter.SetLimit] changes the limit while callers wait. With [Limiter.SetDryRun] a limiter refuses nobody, and
 // counts whom it would have refused.
@@ -78,8 +78,8 @@
 // A larger count takes effect at once, because one that is too small lets the fleet exceed the limit. A smaller one
 // waits for [HoldDown], in case the source has only lost sight of some. [AwaitPool] admits nothing before the first
 // report; without it a limiter starts with the count of Replicas, or with the whole limit if you gave none.
-// [Limiter.SetPool] is for an operator who knows better. A program of several limiters makes them in a [Registry],
-// whose Follow serves all of them and which packages admin and metrics show.
+// [Limiter.SetPool] is for an operator who knows better. A program with several limiters makes them in a [Registry].
+// Its Follow tells the count to all of them, and packages admin and metrics show them.
 //
 // # Plans and overrides
 //
@@ -91,7 +91,8 @@
 //	fmt.Println(decision)
 //	err := limiter.Override("customer-8", &paid, time.Hour)
 //
-// An override goes before any plan. Both count on the replica that they were set on, like every change of a limiter.
+// An override goes before any plan. Like every change of a limiter, an override or a changed plan counts only on the
+// replica where it was made.
 //
 // # Upstreams that have a limit of their own
 //
@@ -119,8 +120,8 @@
 //		fmt.Println(refused.Key, refused.Reason, refused.RetryAfter.Round(time.Minute))
 //	}
 //
-// [Limiter.Explain] says in words why a key waits or is refused, and takes nothing. [Limiter.Stats] and
-// [Limiter.Keys] have the numbers.
+// [Limiter.Explain] says in words why a key waits or is refused, and takes nothing. [Limiter.Stats] and [Limiter.Keys]
+// have the numbers.
 //
 // # Options of New
 //
@@ -141,8 +142,9 @@
 //
 // In any stretch of time the fleet admits at most the rate times that time, plus the larger of the burst and the
 // number of replicas, as long as no replica counts too few. A limiter remembers 65,536 keys and has 10,000 callers
-// wait for each, unless [MaxKeys] and [MaxWaiting] say otherwise. A key is forgotten only when that makes no
-// difference to it. The file docs/bounds.md lists every promise with the test that holds it.
+// wait for each, unless [MaxKeys] and [MaxWaiting] say otherwise. It forgets a key only when the key has nothing left
+// to remember, so that its requests are admitted as before. The file docs/bounds.md lists every promise with the test
+// that holds it.
 //
 // A share that a replica does not use is lost to the others unless [Demand] lends it, so spread a key's requests
 // evenly over the replicas. State lives in memory: after a restart buckets are full, and what a policy has learned is
@@ -150,7 +152,7 @@
 //
 // # Concurrency
 //
-// All methods of a [Limiter], a [Permit] and a [Registry] are safe for concurrent use. A Limiter needs no closing,
-// and starts no goroutine but to write what a call has to log. Follow runs in a goroutine of yours until its context
+// All methods of a [Limiter], a [Permit] and a [Registry] are safe for concurrent use. A Limiter needs no closing, and
+// it starts a goroutine only to write what a call has to log. Follow runs in a goroutine of yours until its context
 // ends.
 package quotient

@@ -18,8 +18,8 @@
 //
 //   - [Path]: the URL's path, one key for all of its spellings.
 //   - [Pattern] and [MethodPattern]: the route that a ServeMux chooses.
-//   - [ClientAddr]: the client's address, through the proxies that you trust. [ClientAddrConfig] reads X-Real-IP and
-//     its like, and takes other prefixes and Unix sockets.
+//   - [ClientAddr]: the client's address, through the proxies that you trust. [ClientAddrConfig] can also read a field
+//     such as X-Real-IP, count a whole network as one client, and trust the peers of Unix sockets.
 //   - [Credential]: a secret in a field, such as a token, which the key shows as a hash.
 //   - [Header]: the value of any other field, such as a tenant.
 //   - [Host]: the host, which is what Transport limits by if you set no Key.
@@ -32,15 +32,15 @@
 //
 //	patient := httplimit.Middleware(limiter, httplimit.Path(), httplimit.Wait(time.Second))(hello)
 //
-// A client that leaves gives up its place. HTTP/1 shows that only once the request's body has been read, so
-// Middleware reads up to 64 KiB of it first, and [UnreadBodyWait] bounds the waits of others. [Drain] ends all waits
-// when the server shuts down.
+// A client that leaves gives up its place. Over HTTP/1 the server notices this only once the request's body has been
+// read, so Middleware reads up to 64 KiB of it before the wait. If it cannot read the whole body, the request waits no
+// longer than [UnreadBodyWait]. [Drain] ends all waits when the server shuts down.
 //
 // # Refusals
 //
-// A refusal is 429 as a rule, 413 for a request that is larger than the limit ever allows, and 503 where this replica
-// cannot serve: it has no share or no room for the key, does not know its pool yet, or shuts down. It has
-// Retry-After, Cache-Control: no-store and a problem document (RFC 9457), which names the rule and not the key.
+// A refusal is usually 429. It is 413 if the request is larger than the limit ever allows, and 503 if this replica
+// cannot serve, because it has no share or no room for the key, does not know its pool yet, or shuts down. The answer
+// has Retry-After, Cache-Control: no-store and a problem document (RFC 9457), which names the rule and not the key.
 // [OnRefuse] writes another body, or counts. With [SendFields] every answer tells its client the limit and what is
 // left of it:
 //
@@ -49,8 +49,8 @@
 //
 // # How long a permit is held
 //
-// Middleware holds a permit until the handler returns. Because http.TimeoutHandler returns while its handler still
-// works, it goes around the Middleware and not behind it:
+// Middleware holds a permit until the handler returns. An http.TimeoutHandler returns while its handler still works,
+// so put it around the Middleware and not inside:
 //
 //	handler := http.TimeoutHandler(slots(slow), 10*time.Millisecond, "too slow")
 //
@@ -68,8 +68,8 @@
 //		return err // our own limit
 //	}
 //
-// Nothing is ever sent twice. If you retry, each attempt is a request that takes a permit of its own, so retries
-// never exceed the limit either; examples/retry has one with a budget.
+// Nothing is ever sent twice. If you retry, each attempt is a request that takes a permit of its own, so retries never
+// exceed the limit either; examples/retry has one with a budget.
 //
 // # Upstreams that have a limit of their own
 //
@@ -84,14 +84,15 @@
 //
 //   - Waiting: [Wait], [UnreadBodyWait], [Drain], [OnWaited].
 //   - What a request counts as: [WeightBy], [CostBy], [PlanBy], [PriorityBy].
-//   - What it gives back: [Refundable], whose permit and that of CostBy [PermitFrom] returns to the handler.
+//   - What it gives back: [Refundable]. The handler gets the permit from [PermitFrom], as it does with CostBy.
 //   - What else must admit it: [Also].
 //   - Answers: [SendFields], [OnRefuse].
 //   - Connections that a handler hijacks: [StreamLifetime].
-//   - Policies that learn from a handler's answers: [CountGarbage], and [NoAnswer] in a handler that forwards.
+//   - Policies that learn from the handler's answers: [CountGarbage], and [NoAnswer] for a handler that forwards
+//     requests.
 //
-// Transport has fields for the same. [Around] is Middleware for frameworks whose handlers are no http.Handler, as the
-// modules ginlimit, echolimit (v5) and echolimit-v4 use it; grpclimit is for gRPC.
+// Transport has fields for the same. [Around] is Middleware for frameworks whose handlers are no http.Handler, and the
+// modules ginlimit, echolimit (v5) and echolimit-v4 are made of it. For gRPC there is grpclimit.
 //
 // Everything here is safe for use by many goroutines, and nothing starts one.
 package httplimit

@@ -122,7 +122,7 @@ func TestDemand(t *testing.T) {
 			t.Errorf("%d requests are counted over the fleet", sum)
 		}
 		expect("while it borrows", fmt.Sprintf(borrows, fleet.Admitted, fleet.Refused))
-		onPage(t, "a limiter has %d series more", strings.Count(borrows, "limiter="))
+		onPage(t, "%d more with `quotient.Demand`", strings.Count(borrows, "limiter="))
 		src.Silence()
 		time.Sleep(100 * time.Millisecond)
 		expect("without reports", silent)
@@ -266,9 +266,9 @@ func TestSeriesCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	pooled := about(scrape(t, c), "api")
-	onPage(t, "A limiter with two rates and slots has %d series, %d of them its histograms", all, all-counters)
-	onPage(t, "Each plan with two rates and slots has %d more", planned-all)
-	onPage(t, "a pool that is set or followed %d", pooled-planned)
+	onPage(t, "A limiter with two rates and slots has %d series, %d of them for its histograms", all, all-counters)
+	onPage(t, "%d more for each plan with two rates and slots", planned-all)
+	onPage(t, "It has %d more if its pool is set or followed", pooled-planned)
 }
 
 // onPage fails unless docs/metrics.md says so.

@@ -76,7 +76,7 @@ func TestLeaseSeries(t *testing.T) {
 		return len(scrape(t, leasesOf(st)))
 	}
 	none, one := of(), of("A")
-	onPage(t, "A semaphore has %d series, 22 of them its histograms, and the service %d.", one-none, none)
+	onPage(t, "A semaphore has %d, 22 of them for its histograms, and the lease service itself has %d.", one-none, none)
 	awkward := []string{"<b>", "\x00", "a\nb", "a\"b\\", "\u202e", "\xff", "\xfe", "\ufffd",
 		strings.Repeat("n", 1024)}
 	if got, want := of(awkward...), none+len(awkward)*(one-none); got != want {
