@@ -211,7 +211,7 @@ func StartPool(p Pool) Option {
 }
 
 // StartEmpty makes buckets start empty and fill at this replica's share, so that a new replica of a busy pool brings
-// no burst.
+// no burst. A bucket of 1,000 an hour takes an hour to fill, so give slow rates a small Burst.
 func StartEmpty() Option {
 	return func(o *options) error { o.startEmpty = true; return nil }
 }

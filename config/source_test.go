@@ -96,6 +96,8 @@ func (a *adjusted) watch(t *testing.T) (stop func()) {
 func TestSourceIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pools{"a": {size: 10}, "b": {size: 20}}
+		alone := strings.Replace(source("a"), "replicas = 4\n", "", 1)
+		adjust(t, parse(t, alone), p.option()).wantReplicas(t, 1) // until the first report
 		a := adjust(t, parse(t, source("a")), p.option())
 		a.wantReplicas(t, 4)
 		stop := a.watch(t)

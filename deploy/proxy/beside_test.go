@@ -40,6 +40,9 @@ type front struct {
 	open, shut  string
 	away, other int  // what it then answers, and where quotient refuses by 503
 	mute        bool // it shows no fields of what passes
+	// misread is what it answers, open, where quotient has the profile astray.
+	astray  string
+	misread int
 }
 
 // fronts are the proxies that a test starts. FILE, DIR and ADDRESS stand for the configuration, its folder and the
@@ -49,18 +52,19 @@ var fronts = []front{
 		frame: "daemon off; master_process off; pid nginx.pid; error_log stderr; events {}\n" +
 			"http { access_log off; client_body_temp_path a; proxy_temp_path b; fastcgi_temp_path c; " +
 			"uwsgi_temp_path d; scgi_temp_path e;\n%s}\n",
-		command: "nginx -e stderr -p . -c FILE", open: `error_page 500 .*`, away: 500, other: 429},
+		command: "nginx -e stderr -p . -c FILE", open: `error_page 500 .*`, away: 500, other: 429,
+		astray: "forward-auth", misread: 200},
 	{program: "haproxy", profile: "haproxy", file: "haproxy.cfg", frame: "%s",
 		listen:  [2]string{"bind :80", "bind ADDRESS"},
 		command: "haproxy -db -f FILE", open: `lua.quotient open`, shut: "lua.quotient closed",
-		away: 503, other: 503},
+		away: 503, other: 503, astray: "forward-auth", misread: 400},
 	{program: "caddy", profile: "forward-auth", file: "Caddyfile",
 		listen: [2]string{"\n:80 {", "\nhttp://:PORT {\n\tbind HOST"}, frame: "{\n\tadmin off\n}\n%s",
 		command: "env XDG_DATA_HOME=DIR XDG_CONFIG_HOME=DIR caddy run --adapter caddyfile --config FILE",
-		open:    `(?s)\thandle_errors {.*?\n\t}\n`, away: 502, other: 503},
+		open:    `(?s)\thandle_errors {.*?\n\t}\n`, away: 502, other: 503, astray: "nginx", misread: 403},
 	{program: "traefik", profile: "forward-auth", file: "traefik.yaml", frame: "%s",
 		command: "traefik --entrypoints.web.address=ADDRESS --providers.file.filename=FILE",
-		away:    500, other: 503, mute: true},
+		away:    500, other: 503, mute: true, astray: "nginx", misread: 403},
 }
 
 // TestFrontsOfThePage starts each proxy with its configuration, twice: open and closed. It asks through them as clients
@@ -88,6 +92,9 @@ func TestFrontsOfThePage(t *testing.T) {
 			}
 			b.decide(t, b.http)
 			asks(t, "quotient is back", shut, http.StatusOK, question{})
+			other := newBehind(t, "quotient.toml", f.astray)
+			other.decide(t, other.http)
+			asks(t, "another profile", f.start(t, other, f.open, "$0"), f.misread, question{})
 		})
 	}
 }

@@ -31,7 +31,7 @@ import (
 func serveAdmins(ctx context.Context, limiters *quotient.Registry, addr string) error {
 	page, err := admin.New(limiters,
 		admin.Token(os.Getenv("ADMIN_TOKEN")),        // at least 16 random bytes
-		admin.ReadOnlyToken(os.Getenv("READ_TOKEN"))) // may look, and gets 403 for a change
+		admin.ReadOnlyToken(os.Getenv("READ_TOKEN"))) // may only look
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ var (
 	goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 	nolint  = regexp.MustCompile(` *//nolint:.*`)
 	indent  = regexp.MustCompile(`(?m)^[\t ]+`)
+	rows    = regexp.MustCompile(`\n\n(\|[^\n]*)\n(?:[^|]|\|[ :]*[^ :-])`) // without the head of a table
 )
 
 // page is a Markdown file without its code.
@@ -119,7 +120,16 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestBroken checks that the test above can fail.
+// TestTables checks that no blank line cuts a table in two, of which the second is no table.
+func TestTables(t *testing.T) {
+	files(t, ".md", func(name, text string) {
+		for _, m := range rows.FindAllStringSubmatch(page(text), -1) {
+			t.Errorf("%s: no table has the row %s", name, m[1])
+		}
+	})
+}
+
+// TestBroken checks that the test of links can fail.
 func TestBroken(t *testing.T) {
 	const text = "# A `code` title: 1.5 x\n\n## Two\n\n## Two\n\n```\n# not a heading\n```\n"
 	dir := t.TempDir()
