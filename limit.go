@@ -41,7 +41,8 @@ type Rate struct {
 	// Zone has windows of whole days begin at midnight of a time zone of the IANA database, such as Europe/Berlin, and
 	// weeks on Monday. A day in which clocks change has 23 or 25 hours, and one quota. Empty means UTC. A change of it
 	// is one of the window: the new one begins with what the old one has left. New refuses names that
-	// time.LoadLocation does not find, and Local. A program may embed the database: see time/tzdata.
+	// time.LoadLocation does not find, and Local. A program may embed the database: see time/tzdata. Where replicas
+	// have different ones, their days may differ.
 	Zone string
 }
 

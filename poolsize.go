@@ -18,7 +18,7 @@ type Pool struct {
 	// The remainder of a division of slots goes to the lowest ordinals that are fixed, or that Follow has seen
 	// unchanged for a HoldDown.
 	Fixed  bool
-	Weight int // as how many replicas this one counts; 0 means 1
+	Weight int // as how many replicas this one counts; 0 means 1. Keep weights small: 2 and 1, not 1000 and 500
 }
 
 const maxReplicas = damper.MaxReplicas

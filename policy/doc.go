@@ -19,11 +19,11 @@
 //
 // # Beyond the share
 //
-// A policy moves a replica between zero and its share. As long as the limit and the number of replicas are right, the
-// upstream then refuses nothing, but what idle replicas leave is lost. With quotient.BeyondShare a replica may go up
-// to the whole limit, or without end if the limit has no rates. It uses what the others leave, and finds the limit by
-// exceeding it now and then. Use it unless the upstream punishes those who exceed. docs/adaptive.md compares the two
-// by their figures, and has a recipe for each kind of upstream.
+// A policy that learns moves a replica between zero and its share. As long as the limit and the number of replicas are
+// right, the upstream then refuses nothing, but what idle replicas leave is lost. With quotient.BeyondShare a replica
+// may go up to the whole limit, or without end if the limit has no rates. It uses what the others leave, and finds the
+// limit by exceeding it now and then. Use it unless the upstream punishes those who exceed. docs/adaptive.md compares
+// the two by their figures, and has a recipe for each kind of upstream.
 //
 // # Feedback
 //

@@ -104,7 +104,10 @@ func TestDeafAreDeaf(t *testing.T) {
 	}
 }
 
-const docsPage = "../../docs/adaptive-controller.md"
+const (
+	docsPage = "../../docs/adaptive-controller.md"
+	choosing = "../../docs/choosing.md"
+)
 
 // TestDocsStateWhatWasMeasured: the tables of contenders and of scenarios in the docs have the figures of
 // results.md.
@@ -122,15 +125,29 @@ func TestDocsStateWhatWasMeasured(t *testing.T) {
 		return slices.IndexFunc(contenders(), func(c sim.Contender) bool { return c.Name == name })
 	}
 	tracking, share := column(ours), column("static")
-	for name, words := range map[string]string{
-		"S1": "ten equal replicas, right hint", "S2": "one replica wants nine tenths",
-		"S4": "20 become 5, hint 30 s late", "S5": "the limit halves, then doubles", "S6": "50 replicas, no hint",
-		"S7": "demand on and off", "S11": "600 a minute in fixed windows", "S12b": "2 % meaningless 429s, no hint",
-		"O2": "wrong Retry-After", "O4": "everything refused for 20 s",
+	for _, is := range []struct{ name, page, words string }{
+		{"S1", docsPage, "ten equal replicas, right hint"}, {"S2", docsPage, "one replica wants nine tenths"},
+		{"S4", docsPage, "20 become 5, hint 30 s late"}, {"S5", docsPage, "the limit halves, then doubles"},
+		{"S6", docsPage, "50 replicas, no hint"}, {"S7", docsPage, "demand on and off"},
+		{"S11", docsPage, "600 a minute in fixed windows"}, {"S12b", docsPage, "2 % meaningless 429s, no hint"},
+		{"O2", docsPage, "wrong Retry-After"}, {"O4", docsPage, "everything refused for 20 s"},
+		{"S1", choosing, "all want the same, and know their number"}, {"S2", choosing, "one wants nine tenths"},
+		{"S7", choosing, "demand comes and goes"},
 	} {
-		x, shown := row(t, results, name), row(t, page, words)
+		x, shown := row(t, results, is.name), row(t, file(t, is.page), is.words)
 		if !slices.Equal(shown, []string{short(x[tracking]), short(x[share])}) {
-			t.Errorf("%s has %v for %s, %s, results.md %v", docsPage, shown, name, words, x)
+			t.Errorf("%s has %v for %s, %s, results.md %v", is.page, shown, is.name, is.words, x)
+		}
+	}
+	many := row(t, results, "S6 429 %")[1] + " % "
+	for want, page := range map[string]string{
+		refused[tracking] + " % of requests get 429; with 50 replicas that know no count " + many: choosing,
+		"have " + many + "refused, because each finds the limit itself":                           docsPage,
+		"scores " + short(given[tracking]) + ", the SDK's controller .777 (commit fae18a5), with " +
+			refused[tracking]: "../../docs/coming-from.md",
+	} {
+		if text := strings.Join(strings.Fields(file(t, page)), " "); !strings.Contains(text, want) {
+			t.Errorf("%s does not say %q", page, want)
 		}
 	}
 }

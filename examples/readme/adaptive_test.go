@@ -23,7 +23,7 @@ func follow(most quotient.Limit, spend policy.Spend) *http.Client {
 	return &http.Client{Transport: &httplimit.Transport{Limiter: limiter}} // a key for each host
 }
 
-func gitHub() *http.Client { // 15 a second are 900 points a minute
+func gitHub() *http.Client { // 15 reads a second are 900 points a minute; a write costs 5
 	return follow(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(15)}, InFlight: 100},
 		policy.SpendFast)
 }

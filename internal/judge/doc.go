@@ -24,7 +24,8 @@
 //     hold-down without a gap as long. A replica without one has what the highest ordinals have, as many as its weight.
 //   - Times to come again: a client that obeys nothing counts as at most a hundred that do. Slots give no time. Who
 //     waits, and Explain, go by the turn alone. What was promised goes with an idle key, and at a reset. Where a bucket
-//     holds less than two calls, clients that come later than told miss turns and need more requests.
+//     holds less than two calls, clients that come later than told miss turns and need more requests, as whole
+//     seconds of Retry-After do where the interval is a fraction. Each replica promises by its own share.
 //   - Plans: events taken beyond a burst that Override or SetPlan makes smaller are forgotten, and may be had once more
 //     in another plan. Under BeyondShare the overflow gate learns like any key, and may be faster than a new one.
 //   - Windows: a share that grows since the pool shrank counts from the next window. One that is cut below what it had

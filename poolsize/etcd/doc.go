@@ -55,7 +55,8 @@
 //
 // A replica that can reach its upstream, and not the store, is dropped by the others when its lease ends. Until its
 // next check it uses the share that it had, so the fleet uses one share too many for as long as that lasts.
-// quotient.HintMaxAge ends it. If all lose the store for longer than an Expiry, each keeps its last good pool.
+// Only quotient.AwaitPool without Replicas ends it. If all lose the store for longer than an Expiry, each keeps its
+// last good pool.
 //
 // A new replica that finds an empty store counts those that are back by the end of its start. Others may
 // take longer: DialKeepAliveTime bounds how long a connection can be dead without notice.
