@@ -77,10 +77,10 @@
 //
 // A larger count takes effect at once, because one that is too small lets the fleet exceed the limit. A smaller one
 // waits for [HoldDown], in case the source has only lost sight of some. [AwaitPool] admits nothing before the first
-// report, or with Replicas for a minute at most here; without it a limiter starts with the count of Replicas, or with
-// the whole limit if you gave none. [Limiter.SetPool] is for an operator who knows better. A program with several
-// limiters makes them in a [Registry]. Its Follow tells the count to all of them, and packages admin and metrics show
-// them.
+// report; here for a minute at most, because Replicas says what to assume after it. Without AwaitPool a limiter starts
+// with the count of Replicas, or with the whole limit if you gave none. [Limiter.SetPool] is for an operator who knows
+// better. A program with several limiters makes them in a [Registry]. Its Follow tells the count to all of them, and
+// packages admin and metrics show them.
 //
 // # Plans and overrides
 //
