@@ -54,6 +54,7 @@ func (s *screen) program(acts []string) {
 	for _, act := range acts {
 		s.print("  %-8s  %s\n", act, shows[act])
 	}
+	s.print("A line is a second. Of each replica it has the requests sent, those that wait at its end, and the 429s.\n")
 }
 
 // head prints what is about to be seen, and what the columns are.
