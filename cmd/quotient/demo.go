@@ -63,10 +63,14 @@ func (c *proxyCmd) demo(ctx context.Context, s cmdline.Streams) error {
 
 // explain says what there is to see.
 func explain(w io.Writer, s *service, target string, most time.Duration) {
-	limit := s.conf.File().Limiters[limiterName].Limit
-	fmt.Fprintf(w, "The proxy is at %s. Each path has its own limit over the fleet: %s.\n", target, limit)
-	fmt.Fprintln(w, "Its clients stay within the default limit on /calm and /steady. "+
-		"They exceed it on /busy and /rush.")
+	l := s.conf.File().Limiters[limiterName]
+	beyond := "wait"
+	if l.Refuse {
+		beyond = "get 429s"
+	}
+	fmt.Fprintf(w, "The proxy is at %s. Each path has its own limit over the fleet: %s.\n", target, l.Limit)
+	fmt.Fprintf(w, "Its clients stay within the default limit on /calm and /steady. "+
+		"They exceed it on /busy and /rush, and %s.\n", beyond)
 	if s.operator.url != "" {
 		fmt.Fprintf(w, "\n  The page: %s\n\n", s.operator.url)
 	}

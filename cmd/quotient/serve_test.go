@@ -527,7 +527,7 @@ func TestDemo(t *testing.T) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	must(t, cmd.Run())
-	contains(t, out.String(), "The page: http://127.0.0.1:", "/rush", "longest wait")
+	contains(t, out.String(), "The page: http://127.0.0.1:", "/rush, and wait", "longest wait")
 	if lines := strings.Count(out.String()+errs.String(), "\n"); lines > 24 {
 		t.Errorf("%d lines are more than a screen:\n%s%s", lines, &out, &errs)
 	}

@@ -43,8 +43,10 @@ func (s *screen) print(format string, args ...any) {
 // program prints what the acts are going to show, and how long that takes.
 func (s *screen) program(acts []string) {
 	shows := map[string]string{
-		"division": "several processes hold one limit together, and none asks another or a store. One more joins, one is killed.",
-		"adaptive": "they learn a limit that they are not told, from an upstream's 429s. It halves, comes back, and one needs it all.",
+		"division": "several processes hold one limit together, and none asks another or a store. " +
+			"One more joins, one is killed.",
+		"adaptive": "they learn a limit that they are not told, from an upstream's 429s. " +
+			"It halves, comes back, and one needs it all.",
 	}
 	var length time.Duration
 	for _, act := range acts {
@@ -54,6 +56,7 @@ func (s *screen) program(acts []string) {
 	for _, act := range acts {
 		s.print("  %-8s  %s\n", act, shows[act])
 	}
+	s.print("A line is a second. Of each replica it has the requests sent, those that wait at its end, and the 429s.\n")
 }
 
 // head prints what is about to be seen, and what the columns are.
@@ -63,9 +66,9 @@ func (s *screen) head() {
 		"of %g in all.\nEach is told how many they are, and decides alone by limit / replicas.\n\n     "
 	args := []any{p.Replicas, p.Want, p.Limit}
 	if p.adapts() {
-		text = "\nAdaptive: a limit that moves. %d processes want %g requests a second each, of %g in all. The upstream " +
-			"changes its\nlimit and announces nothing. They learn it from its answers, by 429s and RateLimit fields " +
-			"(policy %s).\n\n     "
+		text = "\nAdaptive: a limit that moves. %d processes want %g requests a second each, of %g in all. The " +
+			"upstream changes its\nlimit and announces nothing. They learn it from its answers, by 429s and " +
+			"RateLimit fields (policy %s).\n\n     "
 		args = append(args, p.Policy)
 	}
 	s.print(text, args...)

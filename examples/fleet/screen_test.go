@@ -39,7 +39,9 @@ func TestProgram(t *testing.T) {
 	}
 	var out bytes.Buffer
 	newScreen(&out, p).program(p.acts())
-	if missing := lacks(out.String(), "This takes 40 seconds", "\n  division  several", "\n  adaptive  they"); len(missing) > 0 {
+	missing := lacks(out.String(),
+		"This takes 40 seconds", "\n  division  several", "\n  adaptive  they", "those that wait")
+	if len(missing) > 0 {
 		t.Errorf("no %q in\n%s", missing, out.String())
 	}
 }

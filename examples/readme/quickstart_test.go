@@ -3,6 +3,7 @@
 package readme
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -81,6 +82,35 @@ func TestQuickstart(t *testing.T) {
 	}
 }
 
+// A module of a stranger builds all Go of the README, with what it says of the installation alone.
+func TestReadmeInstalls(t *testing.T) {
+	dir, env := newModules(t)
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newShell(t, dir, append(env, "GOFLAGS=")...)
+	s.run("mkdir app && cd app && go mod init example.com/app")
+	pasted := 0
+	for _, b := range blocks(string(text)) {
+		switch {
+		case b.heading == "Install":
+			s.run(b.text)
+		case b.language == "go":
+			pasted++
+			folder := filepath.Join(dir, "app", strconv.Itoa(pasted))
+			if err := errors.Join(os.Mkdir(folder, 0o700),
+				os.WriteFile(filepath.Join(folder, "x.go"), []byte(b.text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s.run("go mod tidy && go build ./...")
+	if pasted != 3 {
+		t.Errorf("%d blocks of Go, want 3", pasted)
+	}
+}
+
 // sameCodes reports whether uniq counted what the page says, such as "5 200, 2 429". A bucket refills under requests
 // that take long: the 25 of the first task may be more, by those of half a second.
 func sameCodes(got, want string) bool {
@@ -140,7 +170,7 @@ func TestFirstHour(t *testing.T) {
 		},
 		server: func(command string) []string {
 			switch {
-			case strings.HasPrefix(command, "for n in 1 2 3"):
+			case strings.HasPrefix(command, "seq 3"):
 				return []string{"localhost:4051", "localhost:4052", "localhost:4053"}
 			case strings.HasPrefix(command, "go run ./cmd/quotient proxy"):
 				return []string{"localhost:4040", "localhost:4041"}

@@ -198,6 +198,9 @@ func (p *player) play(t *testing.T, s *shell) {
 func (p *player) one(t *testing.T, s *shell, c typed) {
 	t.Helper()
 	command := strings.TrimSpace(c.command)
+	if strings.Contains(command, " & ") {
+		t.Errorf("%s: Ctrl-C does not end what %s has started", p.page, command)
+	}
 	if addresses := p.server(command); addresses != nil {
 		s.run(p.here.Replace(command) + " &>'" + filepath.Join(t.TempDir(), "log") + "' &")
 		for _, addr := range addresses {
