@@ -59,7 +59,7 @@ run() {
   fi
 }
 
-lines=$(awk '/^require github.com/ { inside = 1 } /^```/ { inside = 0 } inside' "$dir/repo/README.md")
+lines=$(grep '^go mod edit -replace ' "$dir/repo/README.md" || true)
 for module in "${modules[@]}"; do
   path=$root/$module
   mkdir -p "$dir/user/$module" "$dir/neighbour/$module"
@@ -74,7 +74,8 @@ for module in "${modules[@]}"; do
 
   [[ $lines && $module != . && $module != cmd/* ]] || continue # they are for packages to import, until these are published
   cd "$dir/neighbour/$module"
-  printf 'module user\n\ngo 1.26.0\n\n%s\n' "$lines" | sed "s#poolsize/redis#$module#g; s#\.\./quotient#$dir/repo#g" >go.mod
+  printf 'module user\n\ngo 1.26.0\n' >go.mod
+  bash -e <<<"$(sed "s#poolsize/redis#$module#g; s#\.\./quotient#$dir/repo#g" <<<"$lines")"
   cp "$dir/user/$module/main.go" .
   run
   echo "with the README's lines: $module"
