@@ -96,7 +96,7 @@ left=()
 [ "$only" = tags ] || artifacts
 [ "$only" = tags ] || echo "dist has" dist/*
 [ "${#left[@]}" = 0 ] || printf 'left out: %s\n' "${left[@]}"
-! git grep -nE '(path|module|repository) is not published|not published yet' "$version" -- '*.md' ||
+! git grep -nE "(is not|isn't) published|not published yet" "$version" -- '*.md' ':!docs/release.md' ||
   echo "delete these sentences first, and make the tags again"
 cat <<END
 Nothing is pushed. Look at the commits with git log -2 -p $version, then:
