@@ -43,7 +43,7 @@ type options struct {
 	chance               inside.Chance
 }
 
-// Defaults, where the zero value is not one. 65,536 keys take about 20 MB; 10,000 callers wait
+// Defaults, where the zero value is not one. 65,536 keys of one rate take 8 MB; 10,000 callers wait
 // in about 5 MB beside their goroutines; half a minute outlasts a rolling restart's flapping.
 const (
 	defaultMaxKeys  = 1 << 16

@@ -92,8 +92,14 @@ func clientOf(t testing.TB, s *redistest.Server, o *redis.Options) *redis.Client
 // bubble cannot do.
 const pipeAddr = "127.0.0.1:6379"
 
+// ending is what a test and a property have in common.
+type ending interface {
+	tested.TB
+	Cleanup(func())
+}
+
 // pipeClient returns a client of miniredis without a network between them.
-func pipeClient(t testing.TB, mini *miniredis.Miniredis) *redis.Client {
+func pipeClient(t ending, mini *miniredis.Miniredis) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: pipeAddr,
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return mini.Dial() }})
@@ -116,7 +122,7 @@ func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return h(next) }
 
 // newMini returns an imitation of a store that ends with the test.
-func newMini(t testing.TB) *miniredis.Miniredis {
+func newMini(t ending) *miniredis.Miniredis {
 	mini := miniredis.NewMiniRedis()
 	t.Cleanup(mini.Close)
 	return mini

@@ -155,6 +155,7 @@ func TestVersionWithoutWeights(t *testing.T) {
 	must(t, err)
 	s.Expiry = 2 * time.Second
 	old, fresh := older{s.store("old")}, s.store("new")
+	old.patience, fresh.patience = time.Minute, time.Minute
 	was, is := newMember(s.Expiry, 1), newMember(s.Expiry, 3)
 	for i := range 6 {
 		a, err := fresh.sync(t.Context(), is.report, "")

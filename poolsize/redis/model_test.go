@@ -239,90 +239,91 @@ func (w *world) settles() {
 
 // TestPropertyConsensus runs random fleets with random faults, on the script and on a model of it.
 func TestPropertyConsensus(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { rapid.SyncTest(t, consensus) }) // a clock that no busy machine delays
+}
+
+func consensus(t *rapid.T) {
 	mini := newMini(t)
 	client := pipeClient(t, mini)
-	rapid.Check(t, func(t *rapid.T) {
-		mini.FlushAll()
-		s := Source{Client: client, Fleet: "f", Expiry: modelExpiry}
-		w := &world{t: t, mini: mini, live: map[string]*processor{}, now: time.Now(), model: newModel(),
-			new: func(id string, weight int) *store {
-				heavy := Source{Client: s.Client, Fleet: s.Fleet, Expiry: s.Expiry, Weight: weight}
-				c, err := heavy.complete()
-				tested.Must(t, err)
-				return c.store(id)
-			}}
-		w.tick(0)
-		w.join()
-		sync := func(heard bool) func(*rapid.T) {
-			return func(*rapid.T) {
-				if p := w.pick(); p != nil {
-					w.sync(p, heard)
-				}
+	s := Source{Client: client, Fleet: "f", Expiry: modelExpiry}
+	w := &world{t: t, mini: mini, live: map[string]*processor{}, now: time.Now(), model: newModel(),
+		new: func(id string, weight int) *store {
+			heavy := Source{Client: s.Client, Fleet: s.Fleet, Expiry: s.Expiry, Weight: weight}
+			c, err := heavy.complete()
+			tested.Must(t, err)
+			return c.store(id)
+		}}
+	w.tick(0)
+	w.join()
+	sync := func(heard bool) func(*rapid.T) {
+		return func(*rapid.T) {
+			if p := w.pick(); p != nil {
+				w.sync(p, heard)
 			}
 		}
-		t.Repeat(map[string]func(*rapid.T){
-			"join":       func(*rapid.T) { w.join() },
-			"sync":       sync(true),
-			"sync again": sync(true), // more often than the rest
-			"all sync": func(*rapid.T) {
-				for _, id := range slices.Sorted(maps.Keys(w.live)) {
-					w.sync(w.live[id], true)
-				}
-			},
-			"answer lost": sync(false),
-			"what was given up arrives late, or claims to come from the future": func(t *rapid.T) {
-				if p := w.pick(); p != nil {
-					w.sync(p, true)
-					word, size := *p.store, rapid.SampledFrom([]int{leaving, p.report}).Draw(t, "says")
-					if off := rapid.IntRange(3000, 30_000).Draw(t, "ms"); rapid.Bool().Draw(t, "late") {
-						w.tick(time.Duration(off) * time.Millisecond)
-					} else {
-						word.now += int64(off)
-					}
-					if v, err := word.run(context.Background(), size, ""); err != nil || len(v) != 1 {
-						t.Fatalf("the store answers %v, %v", v, err)
-					}
-				}
-			},
-			"leave": func(*rapid.T) {
-				if p := w.pick(); p != nil && len(w.live) > 1 {
-					p.leave(context.Background(), "")
-					w.model.leave(p.processor)
-					delete(w.live, p.processor)
-				}
-			},
-			"crash": func(*rapid.T) {
-				if p := w.pick(); p != nil && len(w.live) > 1 {
-					delete(w.live, p.processor)
-				}
-			},
-			"time": func(t *rapid.T) {
-				w.tick(time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms")) * time.Millisecond)
-			},
-			"stall": func(*rapid.T) { w.tick(modelExpiry + time.Second) },
-			"wipe":  func(*rapid.T) { w.wipe() },
-			"wipe, and the answer that would say so is lost": func(*rapid.T) {
-				if p := w.pick(); p != nil {
-					w.wipe()
-					for _, heard := range []bool{false, true, true} {
-						w.sync(p, heard)
-					}
-				}
-			},
-			"the store's clock jumps": func(t *rapid.T) {
-				if rapid.IntRange(0, 9).Draw(t, "one in ten") == 0 {
-					w.skew += time.Duration(rapid.IntRange(-100_000, 100_000).Draw(t, "by")) * time.Second
-					w.jumps = true
-					w.tick(0)
-				}
-			},
-		})
-		if w.jumps { // once the store has seen it, the dead may count for the longest expiry
+	}
+	t.Repeat(map[string]func(*rapid.T){
+		"join":       func(*rapid.T) { w.join() },
+		"sync":       sync(true),
+		"sync again": sync(true), // more often than the rest
+		"all sync": func(*rapid.T) {
 			for _, id := range slices.Sorted(maps.Keys(w.live)) {
 				w.sync(w.live[id], true)
 			}
-			w.tick(longestExpiry + time.Second)
-		}
-		w.settles()
+		},
+		"answer lost": sync(false),
+		"what was given up arrives late, or claims to come from the future": func(t *rapid.T) {
+			if p := w.pick(); p != nil {
+				w.sync(p, true)
+				word, size := *p.store, rapid.SampledFrom([]int{leaving, p.report}).Draw(t, "says")
+				if off := rapid.IntRange(3000, 30_000).Draw(t, "ms"); rapid.Bool().Draw(t, "late") {
+					w.tick(time.Duration(off) * time.Millisecond)
+				} else {
+					word.now += int64(off)
+				}
+				if v, err := word.run(context.Background(), size, ""); err != nil || len(v) != 1 {
+					t.Fatalf("the store answers %v, %v", v, err)
+				}
+			}
+		},
+		"leave": func(*rapid.T) {
+			if p := w.pick(); p != nil && len(w.live) > 1 {
+				p.leave(context.Background(), "")
+				w.model.leave(p.processor)
+				delete(w.live, p.processor)
+			}
+		},
+		"crash": func(*rapid.T) {
+			if p := w.pick(); p != nil && len(w.live) > 1 {
+				delete(w.live, p.processor)
+			}
+		},
+		"time": func(t *rapid.T) {
+			w.tick(time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms")) * time.Millisecond)
+		},
+		"stall": func(*rapid.T) { w.tick(modelExpiry + time.Second) },
+		"wipe":  func(*rapid.T) { w.wipe() },
+		"wipe, and the answer that would say so is lost": func(*rapid.T) {
+			if p := w.pick(); p != nil {
+				w.wipe()
+				for _, heard := range []bool{false, true, true} {
+					w.sync(p, heard)
+				}
+			}
+		},
+		"the store's clock jumps": func(t *rapid.T) {
+			if rapid.IntRange(0, 9).Draw(t, "one in ten") == 0 {
+				w.skew += time.Duration(rapid.IntRange(-100_000, 100_000).Draw(t, "by")) * time.Second
+				w.jumps = true
+				w.tick(0)
+			}
+		},
 	})
+	if w.jumps { // once the store has seen it, the dead may count for the longest expiry
+		for _, id := range slices.Sorted(maps.Keys(w.live)) {
+			w.sync(w.live[id], true)
+		}
+		w.tick(longestExpiry + time.Second)
+	}
+	w.settles()
 }

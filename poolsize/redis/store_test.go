@@ -161,38 +161,40 @@ func TestClockOfTheStore(t *testing.T) {
 		{time.Hour, true, 0},
 		{365 * 24 * time.Hour, true, 0},
 	} {
-		mini := newMini(t)
-		s, err := (&Source{Client: pipeClient(t, mini), Fleet: "f", ID: "a"}).complete()
-		must(t, err)
-		a, dies := s.store("a"), s.store("b")
-		now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-		mini.SetTime(now)
-		m := newMember(s.Expiry, s.Weight)
-		for range 3 {
-			_, err := dies.sync(t.Context(), 2, "")
+		synctest.Test(t, func(t *testing.T) { // whose clock alone decides what is late
+			mini := newMini(t)
+			s, err := (&Source{Client: pipeClient(t, mini), Fleet: "f", ID: "a"}).complete()
 			must(t, err)
-			got, err := a.sync(t.Context(), m.report, "")
-			must(t, err)
-			m.learn(got, now)
-		}
-		for after := 2 * time.Second; after < longestExpiry+time.Minute; after += 2 * time.Second {
-			mini.SetTime(now.Add(row.jump + after))
-			got, err := a.sync(t.Context(), m.report, "")
-			must(t, err)
-			if after == 2*time.Second && got.known == row.forgotten {
-				t.Errorf("jump %v: got %+v", row.jump, got)
+			a, dies := s.store("a"), s.store("b")
+			now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+			mini.SetTime(now)
+			m := newMember(s.Expiry, s.Weight)
+			for range 3 {
+				_, err := dies.sync(t.Context(), 2, "")
+				must(t, err)
+				got, err := a.sync(t.Context(), m.report, "")
+				must(t, err)
+				m.learn(got, now)
 			}
-			p, _ := m.learn(got, now.Add(after))
-			if want := after <= row.longer; (got.living == 2) != want {
-				t.Fatalf("jump %v: after %v %d live", row.jump, after, got.living)
+			for after := 2 * time.Second; after < longestExpiry+time.Minute; after += 2 * time.Second {
+				mini.SetTime(now.Add(row.jump + after))
+				got, err := a.sync(t.Context(), m.report, "")
+				must(t, err)
+				if after == 2*time.Second && got.known == row.forgotten {
+					t.Errorf("jump %v: got %+v", row.jump, got)
+				}
+				p, _ := m.learn(got, now.Add(after))
+				if want := after <= row.longer; (got.living == 2) != want {
+					t.Fatalf("jump %v: after %v %d live", row.jump, after, got.living)
+				}
+				if after < modelExpiry && p.Replicas != 2 {
+					t.Errorf("jump %v: after %v %d count", row.jump, after, p.Replicas)
+				}
+				if after > row.longer+2*modelExpiry && p.Replicas != 1 {
+					t.Fatalf("jump %v: after %v %d count still", row.jump, after, p.Replicas)
+				}
 			}
-			if after < modelExpiry && p.Replicas != 2 {
-				t.Errorf("jump %v: after %v %d count", row.jump, after, p.Replicas)
-			}
-			if after > row.longer+2*modelExpiry && p.Replicas != 1 {
-				t.Fatalf("jump %v: after %v %d count still", row.jump, after, p.Replicas)
-			}
-		}
+		})
 	}
 }
 
