@@ -139,12 +139,12 @@ func TestDocsStateWhatWasMeasured(t *testing.T) {
 			t.Errorf("%s has %v for %s, %s, results.md %v", is.page, shown, is.name, is.words, x)
 		}
 	}
-	many := row(t, results, "S6 429 %")[1] + " % "
+	many := row(t, results, "S6 429 %")[1] + " %"
 	for want, page := range map[string]string{
-		refused[tracking] + " % of requests get 429; with 50 replicas that know no count " + many: choosing,
-		"have " + many + "refused, because each finds the limit itself":                           docsPage,
-		"scores " + short(given[tracking]) + ", the SDK's controller .777 (commit fae18a5), with " +
-			refused[tracking]: "../../docs/coming-from.md",
+		refused[tracking] + " % of requests get 429. If 50 replicas don't know their count it is " + many: choosing,
+		"have " + many + " refused, because each finds the limit itself":                                  docsPage,
+		"has " + refused[tracking] + " % of requests refused and [scores](adaptive-controller.md#figures) " +
+			short(given[tracking]) + ", the SDK's controller 8.9 % and .777 (commit fae18a5)": "../../docs/coming-from.md",
 	} {
 		if text := strings.Join(strings.Fields(file(t, page)), " "); !strings.Contains(text, want) {
 			t.Errorf("%s does not say %q", page, want)
