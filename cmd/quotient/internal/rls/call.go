@@ -228,7 +228,9 @@ func (c *call) decide() error {
 		}
 	}
 	for i := range c.asks {
-		c.asks[i].takeRest()
+		if a := &c.asks[i]; a.limiter != nil && a.stated && !a.look && (a.over || c.refused) {
+			a.takeRest()
+		}
 	}
 	return nil
 }
@@ -270,12 +272,9 @@ func (c *call) isOver(a *ask) {
 	c.refused = c.refused || !a.quota || c.quotasOver == c.quotas
 }
 
-// takeRest takes what is left for hits that a descriptor states itself and that are more: they have happened, since
-// Envoy states the cost of an answer when it has been sent. So a look finds nothing.
+// takeRest takes what is left, at most the hits that a descriptor states itself and that have not been taken: they have
+// happened, since Envoy states the cost of an answer when it has been sent, whatever became of other descriptors.
 func (a *ask) takeRest() {
-	if !a.over || !a.stated || a.look {
-		return
-	}
 	permit, _ := a.limiter.TryAcquireUpTo(a.key, a.hits, a.options[2])
 	permit.Release()
 	a.limiter.Check(a.key, a.options[0], a.options[2])

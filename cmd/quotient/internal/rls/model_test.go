@@ -237,8 +237,8 @@ func (m *model) ask(ds []modelDescriptor, hits int) string {
 	}
 	m.counts = maps.Clone(after)
 	for _, a := range all {
-		if a.over && a.own {
-			m.counts[a.key] = max(m.counts[a.key], a.rule.per)
+		if a.counts() && a.own && (a.over || refused) { // they have happened
+			m.counts[a.key] = max(m.counts[a.key], min(a.rule.per, m.counts[a.key]+a.hits))
 		}
 	}
 	return say(all, refused)
