@@ -114,6 +114,7 @@ func pooled(t *testing.T, n int, limit Limit, opts ...Option) (*hub, []*Limiter)
 		ls = append(ls, l)
 		go func() { _ = l.Follow(ctx, &hubEnd{hub: h, replica: i}) }()
 	}
+	synctest.Wait() // or a call may be held back before its limiter notes that
 	return h, ls
 }
 
