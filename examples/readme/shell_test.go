@@ -136,10 +136,10 @@ func freeAddr(t *testing.T) string {
 	return fmt.Sprintf("localhost:%d", l.Addr().(*net.TCPAddr).Port)
 }
 
-// awaitListener waits until something listens at an address.
+// awaitListener waits until something listens at an address. It may have to be built first, from empty caches.
 func awaitListener(t *testing.T, addr string) {
 	t.Helper()
-	for start := time.Now(); time.Since(start) < 2*time.Minute; time.Sleep(20 * time.Millisecond) {
+	for start := time.Now(); time.Since(start) < 8*time.Minute; time.Sleep(20 * time.Millisecond) {
 		if c, err := net.DialTimeout("tcp", addr, time.Second); err == nil {
 			_ = c.Close()
 			return
