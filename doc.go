@@ -63,8 +63,8 @@
 // replicas together. A rate with a Unit counts something other than requests, such as tokens or bytes. A call says by
 // [Cost] how many it takes, and if that was an estimate, [Permit.Correct] puts it right afterwards.
 //
-// [Limiter.SetLimit] changes the limit while callers wait. With [Limiter.SetDryRun] a limiter refuses nobody, and
-// counts whom it would have refused.
+// [Limiter.SetLimit] changes the limit while callers wait. With [Limiter.SetDryRun] a limiter refuses no call, and
+// counts those that it would have refused.
 //
 // # The replicas
 //
